@@ -1,0 +1,39 @@
+/* The words that every file may use: attributes, container_of, cleanup.  No state, no I/O. */
+#ifndef REINS_BASE_H
+#define REINS_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define CLEANUP(fn) __attribute__((cleanup(fn)))
+#define NORETURN __attribute__((noreturn))
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+__extension__ typedef __int128 int128;
+__extension__ typedef unsigned __int128 uint128;
+
+#define NS_PER_US INT64_C(1000)
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S INT64_C(1000000000)
+
+static inline void free_p(void *pp) { free(*(void **)pp); }
+/* A local that is freed when it goes out of scope: `_cleanup_free_ char *s = …`. */
+#define _cleanup_free_ CLEANUP(free_p)
+
+static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline size_t min_sz(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Allocation failure of small fixed objects ends the process: half a scheduler is worse than
+ * a restarted one, and every accepted task is in the store.  Anything whose size a peer
+ * chooses is allocated with calloc/realloc directly and its failure is answered. */
+void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
+char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull));
+
+#endif
