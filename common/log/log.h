@@ -1,0 +1,37 @@
+/* Program logs: one line per event on stderr, with the object it is about.
+ * Library code does not log; programs do, once per event.
+ *
+ *   2026-11-29T12:00:00.123Z INFO  worker: session opened worker=gpu-1 session=7
+ *
+ * A file that logs about objects defines the fields once:
+ *   #define log_worker(level, w, ...) log_line(level, "worker", LOGF("worker", "%s", (w)->id), __VA_ARGS__) */
+#ifndef REINS_LOG_H
+#define REINS_LOG_H
+
+#include "common/base/base.h"
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_SILENT };
+enum log_format { LOG_TEXT, LOG_JSON };
+
+void log_setup(enum log_level min, enum log_format format);
+bool log_enabled(enum log_level level);
+int log_parse_level(const char *s, enum log_level *ret) MUST_CHECK;
+
+/* Writes one line: area, message (printf), object fields given before as "key=value key=value" (may be NULL).
+ * Control characters and invalid UTF-8 in the text are escaped: what a peer sent can't forge a line. */
+void log_line(enum log_level level, const char *area, const char *object, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+#define log_debug(area, object, ...) \
+	do { if (log_enabled(LOG_DEBUG)) log_line(LOG_DEBUG, area, object, __VA_ARGS__); } while (0)
+#define log_info(area, object, ...) log_line(LOG_INFO, area, object, __VA_ARGS__)
+#define log_warn(area, object, ...) log_line(LOG_WARN, area, object, __VA_ARGS__)
+#define log_error(area, object, ...) log_line(LOG_ERROR, area, object, __VA_ARGS__)
+
+/* At most one line per `per_s` seconds for a noisy condition; the count of those left out is added. */
+struct log_limit {
+	int64_t next_mono_ns;
+	int64_t dropped;
+};
+bool log_limit_pass(struct log_limit *l, int64_t now_mono_ns, int per_s, int64_t *ret_dropped);
+
+#endif
