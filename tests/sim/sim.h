@@ -141,7 +141,8 @@ struct client_task {
 struct sim {
 	uint64_t seed;
 	struct rng rng;
-	int64_t now, heal_at, end_at;
+	int64_t now, end_at;
+	int64_t fault_gap;       /* the longest between two faults */
 	struct heap queue;
 	uint64_t order;
 	struct master m;
@@ -156,7 +157,7 @@ struct sim {
 	struct client_task tasks[SIM_TASKS];
 	int n_tasks;
 	int submit_row[SIM_ROWS]; /* token → row to be: index into `wanted` */
-	bool healed;
+	bool healed, quiet;
 	bool trace;
 	char violation[256];
 	int64_t steps;

@@ -231,7 +231,8 @@ static void accept(struct sim *s, struct sim_worker *w, struct run *r)
 	sim_trace(s, "%s: row %d/%d starts", w->id, row, r->at.attempt);
 	say(s, w, CORE_EV_ACCEPTED, r);
 	static const int64_t longest[] = { 10 * NS_PER_MS, NS_PER_S, 30 * NS_PER_S };
-	after(s, w, sim_between(s, 0, longest[rng_below(&s->rng, 3)]), on_end, r->gen);
+	/* Once healed nothing runs long: then a task that has not ended in time is stuck, not slow. */
+	after(s, w, sim_between(s, 0, longest[rng_below(&s->rng, s->healed ? 2 : 3)]), on_end, r->gen);
 	if (r->exclusive)
 		after(s, w, 0, on_lease, r->gen);
 }
