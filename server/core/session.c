@@ -221,7 +221,7 @@ static void apply(struct core *c, struct worker *w, const struct hello *h, const
 			job_input(c, j, IN_LEFT_OUT, NULL);
 	}
 	for (size_t i = 0; i < ev->opened.n_requeued; i++)
-		window_offer(c, &ev->opened.requeued[i], 0);
+		window_offer(c, &ev->opened.requeued[i], NULL);
 	emit_lease_beat(c, w);
 }
 
