@@ -285,6 +285,26 @@ static void test_outcome_while_the_store_is_away(void **state)
 	   { "recorded p1 t1/1 tok=8 recorded", "ack t1/1 p1 recorded" });
 }
 
+static void test_outcome_of_a_recalled_attempt(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
+	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "draining p1", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "taken t1/1 #1 pending", "" },
+	   /* it was still open: the success counts, and its row leaves the window */
+	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" }, { "hello p2 w2", "open w2 p2" },
+	   { "opened p2 w2 #1", "welcome p2 w2#1" });
+}
+
+static void test_outcome_of_a_taken_back_attempt_unrecorded(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
+	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "taken t1/1 #1 ended", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "recorded p1 t1/1 tok=7 away", "" },
+	   { "hb p1 n=2 seen=1", "hback p1 n=2" } /* it was not ours any more: nothing to take back */);
+}
+
 static void test_outcome_unrecorded_and_the_worker_lost(void **state)
 {
 	start(NULL);
@@ -472,6 +492,35 @@ static void test_taken_back_and_adopted_cross(void **state)
 	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
 	   { "taken t1/1 #1 pending", "" }, /* before the adoption, heard of after it: void */
 	   { "hb p2 n=1 held=t1/1", "hback p2 n=1" });
+}
+
+static void test_answers_to_an_older_sessions_take_back_are_void(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
+	   { "wait 10", "back t1/1 #1 lost counted; close p1 unavailable" },
+	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
+	   { "hb p2 n=1", "hback p2 n=1; back t1/1 #2 unlisted" }, { "taken t1/1 #1 pending", "" },
+	   { "taken t1/1 #2 pending", "preempt t1/2 w1#2" });
+}
+
+static void test_hello_is_a_sign_of_life(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
+	   { "wait 9", "" }, { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "wait 5", "" },
+	   { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" }, { "wait 4.9", "" },
+	   { "wait 0.1", "back t1/1 #2 lost counted; close p2 unavailable" });
+}
+
+static void test_own_claim_heard_of_after_the_row_was_re_stamped(void **state)
+{
+	start(NULL);
+	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
+	   { "hello p2 w1 enforce inst=2", "open w1 p2" },
+	   { "opened p2 w1 #2 wait=t1/1", "close p1 replaced; welcome p2 w1#2" }, { "claimed t1/1 won", "" },
+	   { "hb p2 n=1", "hback p2 n=1" }, { "wait 10", "back t1/1 #2 lost counted; close p2 unavailable" });
 }
 
 static void test_second_hello_waits_and_the_first_is_replaced(void **state)
@@ -665,7 +714,24 @@ static void test_rows_beyond_the_cursor_are_left_for_later(void **state)
 	GO({ "hello p1 w1 slots=2", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t9/1 w1#1; preempt t1/1 w1#1; fill a after 0/2 2" },
 	   /* t6 came while the answer was on its way: the end is not believed */
-	   { "ready t6", "" }, { "filled a t5 end", "" });
+	   { "ready t6", "" }, { "filled a t5 end", "" },
+	   { "preempted t9 ok; preempted t1 ok", "claim t9/1 w1#1; claim t1/1 w1#1" },
+	   { "claimed t9/1 lost", "preempt t2/1 w1#1; fill a after 0/5 2" });
+}
+
+static void test_a_fill_that_no_longer_joins_is_dropped(void **state)
+{
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.window = 6; /* a queue alone may hold three */
+	start(&cfg);
+	S.show = SHOW_FILL;
+	GO({ "ready t10,t11,t12,t13", "" }, { "hello p1 w1 slots=2", "open w1 p1" },
+	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t10/1 w1#1; preempt t11/1 w1#1; fill a after 0/12 2" },
+	   { "ready t1,t2,t3", "" }, /* t12 goes out of the window: the answer begins behind it */
+	   { "filled a t13 end", "" }, { "preempted t10 ok; preempted t11 ok", "claim t10/1 w1#1; claim t11/1 w1#1" },
+	   { "claimed t10/1 lost; claimed t11/1 lost",
+	     "preempt t1/1 w1#1; preempt t2/1 w1#1; fill a after 0/11 2" });
 }
 
 static void test_a_flooding_queue_leaves_room(void **state)
@@ -754,6 +820,8 @@ int main(void)
 		RUN(test_outcome),
 		RUN(test_outcome_of_an_unknown_attempt_is_the_stores_to_judge),
 		RUN(test_outcome_while_the_store_is_away),
+		RUN(test_outcome_of_a_recalled_attempt),
+		RUN(test_outcome_of_a_taken_back_attempt_unrecorded),
 		RUN(test_outcome_unrecorded_and_the_worker_lost),
 		RUN(test_ack_goes_to_the_newest_stream),
 		RUN(test_retry_after_the_policys_delay),
@@ -774,6 +842,9 @@ int main(void)
 		RUN(test_eager_insert_answered_after_the_stream_ended),
 		RUN(test_preempt_answered_while_a_session_opens),
 		RUN(test_taken_back_and_adopted_cross),
+		RUN(test_answers_to_an_older_sessions_take_back_are_void),
+		RUN(test_hello_is_a_sign_of_life),
+		RUN(test_own_claim_heard_of_after_the_row_was_re_stamped),
 		RUN(test_second_hello_waits_and_the_first_is_replaced),
 		RUN(test_stream_ends_while_its_session_opens),
 		RUN(test_store_away_at_hello),
@@ -792,6 +863,7 @@ int main(void)
 		RUN(test_cancel_wish),
 		RUN(test_backlog_is_read_on),
 		RUN(test_rows_beyond_the_cursor_are_left_for_later),
+		RUN(test_a_fill_that_no_longer_joins_is_dropped),
 		RUN(test_a_flooding_queue_leaves_room),
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
