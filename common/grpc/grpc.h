@@ -1,0 +1,47 @@
+/* gRPC over HTTP/2: words shared by the server and the client side.
+ *
+ * Messages are bytes here; packing is common/pb's business.  No handler is ever called from
+ * inside a call into this module: what the peer sent is queued while the HTTP/2 session reads
+ * it and delivered afterwards in the same turn.  Sending marks the connection dirty; bytes leave in
+ * the LOOP_WRITE phase, one write per socket and turn. */
+#ifndef REINS_GRPC_H
+#define REINS_GRPC_H
+
+#include "common/base/base.h"
+#include "common/base/refusal.h"
+
+#define GRPC_NO_DEADLINE INT64_MAX
+
+/* Limits of one connection; the defaults are grpc_limits_default's.  Each names the attack or mistake it is for. */
+struct grpc_limits {
+	size_t max_message;         /* 4 MiB: a message is refused by its declared length, before it is buffered */
+	size_t max_header_list;     /* 16 KiB, advertised and enforced: HPACK bombs */
+	uint32_t max_header_fields; /* 100 */
+	uint32_t max_streams;       /* 1000 concurrent per connection, handlers of reset streams included */
+	uint32_t stream_window;     /* 256 KiB: what a peer may have on the way per stream */
+	uint32_t conn_window;       /* 1 MiB */
+	size_t stream_queue;        /* 256 KiB encoded bytes queued to one stream before grpc_*_send says -EAGAIN
+	                               (one message of any allowed size always fits into an empty queue) */
+	size_t conn_queue;          /* 8 MiB over all streams of a connection: then its reading stops too */
+	int64_t keepalive_ns;       /* PING after this time without a frame from the peer; 0: none */
+	int64_t keepalive_timeout_ns;
+	int64_t blocked_output_ns;  /* 60 s: a peer that takes nothing while we hold output is cut */
+	int64_t first_headers_ns;   /* 10 s from accept to the client's SETTINGS: slowloris */
+	int64_t idle_ns;            /* 10 min without a stream (server); 0: none */
+};
+void grpc_limits_default(struct grpc_limits *l);
+
+/* The end of a call. */
+struct grpc_status {
+	enum status_code code;
+	char message[512];
+	/* The server's google.rpc.Status as it came, when there was one; valid in the callback only. */
+	const uint8_t *details;
+	size_t details_len;
+	int64_t retry_after_ms; /* from RetryInfo; 0 when none */
+	/* Client side: nothing of the call can have reached a handler (refused stream, GOAWAY below its id, no
+	 * connection): a repeat is safe whatever the method. */
+	bool unprocessed;
+};
+
+#endif

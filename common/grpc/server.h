@@ -1,0 +1,83 @@
+/* The server side: listeners' connections, method table, calls. */
+#ifndef REINS_GRPC_SERVER_H
+#define REINS_GRPC_SERVER_H
+
+#include "common/grpc/grpc.h"
+#include "common/loop/loop.h"
+#include "common/stream/stream.h"
+
+struct grpc_server;
+struct grpc_call;
+
+enum grpc_shape { GRPC_UNARY, GRPC_SERVER_STREAM, GRPC_BIDI };
+
+struct grpc_method {
+	const char *path; /* "/reins.v1.TaskService/SubmitTask" */
+	enum grpc_shape shape;
+	size_t max_message; /* 0: the connection's */
+	/* UNARY and SERVER_STREAM: the one request message arrived whole and the client's side is closed.
+	 * Cardinality violations were answered already.  `data` is valid in the call only. */
+	void (*on_request)(struct grpc_call *call, const uint8_t *data, size_t len);
+	/* BIDI only. on_start: headers arrived; response headers are sent at once. */
+	void (*on_start)(struct grpc_call *call);
+	void (*on_message)(struct grpc_call *call, const uint8_t *data, size_t len);
+	void (*on_half_close)(struct grpc_call *call);
+	/* BIDI and SERVER_STREAM: the queue fell below half after a send was refused with -EAGAIN. */
+	void (*on_writable)(struct grpc_call *call);
+	/* Always called once, last: the call is over (finished by us, cancelled or reset by the peer, its
+	 * deadline passed, or its connection lost).  `call` may not be used afterwards. */
+	void (*on_end)(struct grpc_call *call, bool finished);
+};
+
+struct grpc_server_config {
+	struct grpc_limits limits;
+	const struct grpc_method *methods;
+	size_t n_methods;
+	void *app;                    /* grpc_call_app */
+	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
+	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
+	int64_t max_deadline_ns;      /* calls without a deadline get none when 0 */
+	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
+	void (*on_log)(void *app, const char *peer, const char *text);
+};
+
+int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
+int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
+/* Takes over an open stream (tests: one end of a pair). */
+int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
+/* Two-step GOAWAY on every connection: listeners close, what was accepted is served; on_drained is called once
+ * when the last call ended, or at the deadline (calls then end with UNAVAILABLE). */
+void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app));
+/* Closes everything at once; on_end of all calls is called. */
+void grpc_server_free(struct grpc_server *s);
+
+struct grpc_server_stats {
+	int64_t connections, calls_open, calls_total, refused_connections, bytes_in, bytes_out;
+};
+void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
+
+/* ---- a call ---- */
+void *grpc_call_app(const struct grpc_call *c);
+void grpc_call_set_user(struct grpc_call *c, void *user);
+void *grpc_call_user(const struct grpc_call *c);
+const struct grpc_method *grpc_call_method(const struct grpc_call *c);
+const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
+/* From grpc-timeout; GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
+int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
+/* A request header in lower case ("authorization"); NULL when absent. */
+const char *grpc_call_header(const struct grpc_call *c, const char *name);
+/* Queues one message (copied). -EAGAIN: queue full, nothing was taken, on_writable follows (BIDI, SERVER_STREAM).
+ * -EPIPE: the call is over already.  -EMSGSIZE: larger than any client would take (cfg.limits.max_message). */
+int grpc_call_send(struct grpc_call *c, const void *data, size_t len) MUST_CHECK;
+/* The same without the copy of a packed protobuf-c message: room is reserved and filled by `pack`. */
+int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg) MUST_CHECK;
+size_t grpc_call_queued(const struct grpc_call *c);
+/* Stop and resume giving on_message (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
+void grpc_call_pause(struct grpc_call *c, bool paused);
+/* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
+ * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
+void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);
+/* Unary convenience: send + finish OK; a reply over the limit becomes RESOURCE_EXHAUSTED. */
+void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg);
+
+#endif
