@@ -232,7 +232,7 @@ static bool read_replies(struct redis_conn *c)
 		if (n == -EAGAIN)
 			return true;
 		if (n <= 0) {
-			lost(c, false, n == 0 ? "Redis closed the connection" : strerror((int)-n));
+			lost(c, false, n == 0 ? "Redis closed the connection" : stream_error(c->stream));
 			return false;
 		}
 		if (!feed(c, (size_t)n))
@@ -305,7 +305,7 @@ static void flush(struct loop_dirty *d)
 		if (n == -EAGAIN)
 			break;
 		if (n < 0) {
-			lost(c, false, strerror((int)-n));
+			lost(c, false, stream_error(c->stream));
 			return;
 		}
 		c->wire.sent += (size_t)n;
