@@ -70,10 +70,27 @@ void fixture_settle(struct fixture *f)
 	UNTIL(f, (lease_stats(f->l, &s), s.pending == 0));
 }
 
+static void open_redis(struct fixture *f, const char *url, const struct fixture_options *o)
+{
+	char err[256];
+	const struct lease_redis_config cfg = {
+		.url = url, .prefix = "reins:", .task_key_ttl_ns = TTK_NS,
+		.timeout_ns = o->timeout_ns ? o->timeout_ns : 2 * NS_PER_S, .max_pending = o->max_pending,
+	};
+	if (lease_redis_new(f->loop, &cfg, &events, f, err, sizeof(err), &f->l) < 0)
+		fail_msg("%s", err);
+}
+
+void fixture_exchange(struct fixture *f, const char *url)
+{
+	lease_free(f->l);
+	open_redis(f, url, &(struct fixture_options){ 0 });
+}
+
 void fixture_open(struct fixture *f, enum fixture_kind kind, struct redis_server *server, const struct fixture_options *o)
 {
 	static const struct fixture_options none;
-	char url[64], err[256] = "";
+	char url[64];
 	if (!o)
 		o = &none;
 	memset(f, 0, sizeof(*f));
@@ -89,13 +106,7 @@ void fixture_open(struct fixture *f, enum fixture_kind kind, struct redis_server
 		return;
 	}
 	snprintf(url, sizeof(url), "redis://127.0.0.1:%d", server ? server->port : 0);
-	const struct lease_redis_config cfg = {
-		.url = o->url ? o->url : url, .prefix = "reins:", .task_key_ttl_ns = TTK_NS,
-		.timeout_ns = o->timeout_ns ? o->timeout_ns : 2 * NS_PER_S, .max_pending = o->max_pending,
-	};
-	int r = lease_redis_new(f->loop, &cfg, &events, f, err, sizeof(err), &f->l);
-	if (r < 0)
-		fail_msg("%s", err);
+	open_redis(f, o->url ? o->url : url, o);
 	assert_false(lease_is_up(f->l));
 	if (!o->stay_down)
 		UNTIL(f, f->n_states && f->up);

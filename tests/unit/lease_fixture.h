@@ -35,6 +35,8 @@ struct fixture_options {
 };
 
 void fixture_open(struct fixture *f, enum fixture_kind kind, struct redis_server *server, const struct fixture_options *o);
+/* A table on another URL in the same loop, not waited for. */
+void fixture_exchange(struct fixture *f, const char *url);
 void fixture_close(struct fixture *f);
 
 /* Turns the loop until the condition holds. */
