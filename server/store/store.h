@@ -252,7 +252,7 @@ struct store_task {
 	char *worker;      /* running or last */
 	char *owner;
 	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
-	bool cancel_requested;
+	int64_t cancel_requested_wall_us; /* 0: nobody asked */
 	enum store_outcome outcome;
 	bool has_exit_code, has_signal;
 	int32_t exit_code, signal;
