@@ -20,10 +20,10 @@ static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 static const char HTTP1_ANSWER[] = "HTTP/1.1 505 HTTP Version Not Supported\r\n"
 				   "content-type: text/plain\r\n"
-				   "content-length: 55\r\n"
+				   "content-length: 53\r\n"
 				   "connection: close\r\n"
 				   "\r\n"
-				   "This port speaks gRPC: HTTP/2 with prior knowledge, or\n";
+				   "This port speaks gRPC (HTTP/2 with prior knowledge).\n";
 
 static void on_timer(struct loop_timer *t);
 static void on_flush(struct loop_dirty *d);
