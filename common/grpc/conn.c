@@ -174,14 +174,14 @@ void conn_fail(struct conn *c, const char *text)
 {
 	if (c->state == CONN_CLOSED)
 		return;
-	char copy[sizeof(c->text)];
-	snprintf(copy, sizeof(copy), "%s", text ? text : "");
+	if (text && text != c->text)
+		snprintf(c->text, sizeof(c->text), "%s", text);
 	conn_shut(c);
 	struct h2_stream *s;
 	unsigned news;
 	while ((s = h2_next(c->h2, &news)))
 		c->ops->on_stream(c, s, news);
-	c->ops->on_closed(c, text ? copy : NULL);
+	c->ops->on_closed(c, text ? c->text : NULL);
 }
 
 static void set_ending(struct conn *c, const char *text)
@@ -369,7 +369,8 @@ static void opened(struct conn *c)
 	c->state = CONN_OPEN;
 	c->opened_mono_ns = c->received_mono_ns = c->progress_mono_ns = c->idle_mono_ns = now;
 	c->idle = true;
-	snprintf(c->peer, sizeof(c->peer), "%s", stream_peer(c->stream)->address);
+	const struct stream_peer *peer = stream_peer(c->stream);
+	snprintf(c->peer, sizeof(c->peer), "%s", peer->address);
 	rearm(c);
 	want(c);
 	conn_mark(c);
@@ -378,7 +379,12 @@ static void opened(struct conn *c)
 static void on_open(void *arg)
 {
 	struct conn *c = arg;
-	if (c->state == CONN_OPENING)
+	if (c->state != CONN_OPENING)
+		return;
+	const struct stream_peer *peer = stream_peer(c->stream);
+	if (c->role == H2_CLIENT && peer->tls && strcmp(peer->alpn, "h2") != 0)
+		conn_fail(c, "the server does not offer HTTP/2");
+	else
 		opened(c);
 }
 

@@ -82,12 +82,12 @@ static void on_closed(struct conn *c, const char *text)
 	struct grpc_server *srv = sc->srv;
 	list_each(it, &sc->calls)
 		server_call_cut(container_of(it, struct grpc_call, node));
-	if (text)
-		log_line(srv, c->peer, text);
 	conn_bury(sc);
 	if (srv->stats.connections == srv->cfg.max_connections - 1)
 		pause_listeners(srv, false);
 	loop_mark(srv->loop, &srv->dirty); /* drained, perhaps, once on_end was called */
+	if (text)
+		log_line(srv, c->peer, text);
 }
 
 static const struct conn_ops CONN_OPS = {
@@ -210,9 +210,18 @@ static void on_work(struct loop_dirty *d)
 		check_drained(srv);
 }
 
+/* First the calls end with UNAVAILABLE; a second later what could not leave is cut. */
 static void on_drain_deadline(struct loop_timer *t)
 {
 	struct grpc_server *srv = container_of(t, struct grpc_server, drain_timer);
+	if (srv->drain_cut) {
+		while (!list_empty(&srv->conns))
+			conn_fail(&container_of(srv->conns.next, struct server_conn, node)->base, "cut: the grace of the drain is over");
+		loop_mark(srv->loop, &srv->dirty);
+		return;
+	}
+	srv->drain_cut = true;
+	loop_timer_set(t, loop_now_mono_ns(srv->loop) + NS_PER_S);
 	list_each(it, &srv->conns) {
 		struct server_conn *sc = container_of(it, struct server_conn, node);
 		list_each(call, &sc->calls)
@@ -221,13 +230,6 @@ static void on_drain_deadline(struct loop_timer *t)
 		h2_drain_finish(sc->base.h2);
 		conn_mark(&sc->base);
 	}
-	/* What doesn't leave within a second is cut. */
-	if (!srv->on_drained)
-		return;
-	void (*on_drained)(void *) = srv->on_drained;
-	srv->on_drained = NULL;
-	server_call_work(srv);
-	on_drained(srv->cfg.app);
 }
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret)
@@ -275,6 +277,7 @@ void grpc_server_drain(struct grpc_server *srv, int64_t deadline_mono_ns, void (
 static void server_bury(struct loop_grave *g)
 {
 	struct grpc_server *srv = container_of(g, struct grpc_server, grave);
+	server_call_free_spares(srv);
 	map_done(&srv->methods);
 	free(srv->entries);
 	free(srv);
@@ -287,7 +290,6 @@ void grpc_server_free(struct grpc_server *srv)
 	srv->freed = true;
 	close_listeners(srv);
 	loop_timer_stop(&srv->drain_timer);
-	struct list *it;
 	while (!list_empty(&srv->conns)) {
 		struct server_conn *sc = container_of(srv->conns.next, struct server_conn, node);
 		conn_shut(&sc->base);
@@ -297,9 +299,6 @@ void grpc_server_free(struct grpc_server *srv)
 	}
 	server_call_work(srv);
 	loop_unmark(&srv->dirty);
-	server_call_free_spares(srv);
-	while ((it = list_pop_front(&srv->todo)))
-		free(container_of(it, struct grpc_call, todo));
 	loop_bury(srv->loop, &srv->grave, server_bury);
 }
 

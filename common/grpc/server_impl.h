@@ -24,7 +24,7 @@ struct grpc_server {
 	struct loop_dirty dirty;
 	struct loop_timer drain_timer;
 	struct loop_grave grave;
-	bool draining, freed;
+	bool draining, drain_cut, freed;
 	void (*on_drained)(void *app);
 	struct grpc_server_stats stats;
 };

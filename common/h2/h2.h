@@ -153,7 +153,7 @@ const uint8_t *h2_data(const struct h2_stream *s, size_t *ret_len);
 void h2_drop(struct h2_stream *s, size_t n);
 /* Credits everything received but keeps it: the peer may send the rest of a message larger than its window. */
 void h2_credit(struct h2_stream *s);
-/* From now on what arrives on this stream is thrown away at once. */
+/* From now on what arrives on this stream is thrown away; what is there stays until dropped or released. */
 void h2_discard(struct h2_stream *s);
 
 #endif

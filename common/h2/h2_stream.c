@@ -360,8 +360,4 @@ void h2_credit(struct h2_stream *s)
 void h2_discard(struct h2_stream *s)
 {
 	s->discard = true;
-	s->h->in_total -= buf_len(&s->in);
-	buf_clear(&s->in);
-	s->in_uncredited = 0;
-	h2_credit_connection(s->h);
 }
