@@ -125,7 +125,7 @@ static int split(const char *s, size_t n, struct endpoint *e, const char **ret_p
 int endpoint_parse(const char *text, uint16_t default_port, struct endpoint *ret, char *ret_err, size_t err_cap)
 {
 	struct endpoint e = { .port = default_port };
-	const char *s = text, *port_text;
+	const char *s = text, *port_text = NULL;
 	if (!strncmp(s, "unix:", 5))
 		return parse_unix(s + 5, ret, ret_err, err_cap);
 	for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
