@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/stream/stream_impl.h"
 #include "common/stream/tls.h"
 #include "tests/unit/bulk.h"
 #include "tests/unit/tls_files.h"
@@ -217,6 +218,23 @@ static void sessions_are_resumed(void **state)
 	part(&m);
 	exchange(&m, "127.0.0.1", 1000);
 	assert_true(stream_peer(m.a.s)->resumed);
+	finish(&m);
+}
+
+static void ticket_keys_grow_old(void **state)
+{
+	struct meeting m;
+	prepare(&m, strict_server, good_client);
+	exchange(&m, "localhost", 1000);
+	part(&m);
+	assert_true(tls_context_rotate_tickets(m.server));
+	exchange(&m, "localhost", 1000); /* and gets a ticket of the new key */
+	assert_true(stream_peer(m.b.s)->resumed);
+	part(&m);
+	assert_true(tls_context_rotate_tickets(m.server));
+	assert_true(tls_context_rotate_tickets(m.server));
+	exchange(&m, "localhost", 1000);
+	assert_false(stream_peer(m.b.s)->resumed);
 	finish(&m);
 }
 
@@ -538,6 +556,7 @@ int main(void)
 		TEST(tls_carries_megabytes),
 		TEST(names_are_checked),
 		TEST(sessions_are_resumed),
+		TEST(ticket_keys_grow_old),
 		TEST(a_client_without_alpn_is_taken),
 		TEST(bytes_in_openssl_are_told),
 		TEST(what_was_taken_arrives_before_the_end),
