@@ -81,9 +81,11 @@ static int load_own(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, si
 		return fail(ret_err, cap, "a certificate needs its key and a key its certificate: both files must be given");
 	if (SSL_CTX_use_certificate_chain_file(c, ctx->cert_file) != 1)
 		return fail(ret_err, cap, "certificate %s: %s", ctx->cert_file, reason());
-	if (SSL_CTX_use_PrivateKey_file(c, ctx->key_file, SSL_FILETYPE_PEM) != 1)
+	/* With a certificate loaded, OpenSSL compares the key with it. */
+	bool loaded = SSL_CTX_use_PrivateKey_file(c, ctx->key_file, SSL_FILETYPE_PEM) == 1;
+	if (!loaded && ERR_GET_LIB(ERR_peek_error()) != ERR_LIB_X509)
 		return fail(ret_err, cap, "key %s: %s", ctx->key_file, reason());
-	if (SSL_CTX_check_private_key(c) != 1)
+	if (!loaded || SSL_CTX_check_private_key(c) != 1)
 		return fail(ret_err, cap, "key %s does not fit certificate %s", ctx->key_file, ctx->cert_file);
 	return 0;
 }
