@@ -92,6 +92,7 @@ static void send(struct core *c, struct job *j)
 	struct core_effect *f = emit_worker(c, CORE_DO_DISPATCH, w);
 	f->at = job_at(j);
 	f->number = j->number;
+	f->queue = j->queue->name;
 	f->lease_ns = j->lease_ns;
 	f->exclusive = j->t.exclusive;
 	f->spec = j->spec;

@@ -247,7 +247,7 @@ struct core_effect {
 	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
 	int32_t slots;           /* PREEMPT */
 	int64_t number;          /* DISPATCH, HEARTBEAT_ACK */
-	const char *queue;       /* CLAIM, FILL: interned, valid as long as the core */
+	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
