@@ -27,7 +27,7 @@ struct h2 {
 	size_t n_streams, n_open, n_spare;
 	size_t in_total, out_total;
 	size_t in_uncredited; /* connection credit owed to the peer */
-	bool got_settings, got_goaway, draining, drain_finished, ping_waiting, dead, aborted;
+	bool got_settings, got_goaway, draining, drain_finished, goaway_due, ping_waiting, dead, aborted;
 	char error[256];
 	char goaway_text[160];
 	struct h2_guard guard;
