@@ -135,7 +135,8 @@ static void refuse_waiting(struct h2 *h, int32_t last_id)
 		if (s->closed || s->id <= last_id || nghttp2_session_find_stream(h->session, s->id))
 			continue;
 		nghttp2_session_set_stream_user_data(h->session, s->id, NULL);
-		(void)nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL); /* takes it off the queue */
+		if (!s->reset) /* takes it off the library's queue */
+			(void)nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
 		h2_stream_close(s, H2_REFUSED_STREAM);
 	}
 }

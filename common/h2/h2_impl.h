@@ -54,7 +54,7 @@ struct h2_stream {
 	bool out_ending;    /* no more bytes from us */
 	bool out_closed;    /* END_STREAM left */
 	bool in_closed;     /* END_STREAM arrived */
-	bool closed, unprocessed;
+	bool closed, reset, unprocessed;
 };
 
 void h2_news(struct h2_stream *s, unsigned news);
