@@ -54,7 +54,7 @@ static void send_fields(struct raw *r, int32_t id, uint8_t flags, nghttp2_nv *nv
 	raw_frame(r, NGHTTP2_HEADERS, flags | NGHTTP2_FLAG_END_HEADERS, id, block, (size_t)len);
 }
 
-void raw_headers(struct raw *r, int32_t id, uint8_t flags, ...)
+void raw_headers(struct raw *r, int32_t id, int flags, ...)
 {
 	nghttp2_nv nv[200];
 	size_t n = 0;
@@ -65,7 +65,7 @@ void raw_headers(struct raw *r, int32_t id, uint8_t flags, ...)
 		nv[n++] = (nghttp2_nv){ (uint8_t *)name, (uint8_t *)value, strlen(name), strlen(value), 0 };
 	}
 	va_end(ap);
-	send_fields(r, id, flags, nv, n);
+	send_fields(r, id, (uint8_t)flags, nv, n);
 }
 
 void raw_request(struct raw *r, int32_t id, uint8_t flags, const char *path)

@@ -15,7 +15,7 @@ void raw_init(struct raw *r, bool preface);
 void raw_done(struct raw *r);
 void raw_frame(struct raw *r, uint8_t type, uint8_t flags, int32_t id, const void *payload, size_t len);
 /* name, value, name, value, …, NULL */
-void raw_headers(struct raw *r, int32_t id, uint8_t flags, ...);
+void raw_headers(struct raw *r, int32_t id, int flags, ...);
 void raw_request(struct raw *r, int32_t id, uint8_t flags, const char *path);
 void raw_window_update(struct raw *r, int32_t id, uint32_t n);
 void raw_rst(struct raw *r, int32_t id, uint32_t code);
