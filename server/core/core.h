@@ -1,0 +1,321 @@
+/* The scheduler core: decides, does nothing.
+ *
+ * No I/O, no clock, no callbacks: core_step takes the events of one loop turn and the time, and returns
+ * the effects that the engine (or the simulator) carries out through the store, the lease table and the
+ * workers' streams.  Their answers come back as events.  The same code runs in reinsd and in tests/sim.
+ *
+ * A task on its way through a master:
+ *
+ *   READY ──pick──▶ PREEMPTING ──▶ CLAIMING ──▶ SENT ──accepted──▶ RUNNING ──outcome──▶ RECORDING ──▶ (gone)
+ *     ▲   full, newer    │   lost, store down │     │refused, recalled, not listed, lease ended
+ *     └──────────────────┴────────────────────┴─────┴── TAKING_BACK (a conditional update in the store)
+ *
+ *   eager match:  a submit that fits an idle worker goes PREEMPTING ▶ INSERTING (as RUNNING) ▶ SENT.
+ *
+ * What the store says is true; the core's memory is a window on it that may be lost at any time. */
+#ifndef REINS_CORE_H
+#define REINS_CORE_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/id.h"
+
+struct core;
+
+#define CORE_NAME_MAX 255 /* bytes of a queue name or worker id, NUL excluded */
+#define CORE_INSTANCE_LEN 16
+
+/* ---- data shared with store and engine ---- */
+
+/* What a task asks of a worker beside its slot. 0: nothing asked. */
+struct core_need {
+	int64_t memory_bytes;
+	int32_t cpu_millis;
+	int32_t gpus;
+};
+
+/* The narrow part of a task: all that scheduling needs. */
+struct core_task {
+	struct uuid id;
+	const char *queue;      /* valid during the step; the core interns it */
+	int32_t priority;       /* -1000 … 1000, higher first */
+	int64_t seq;            /* the store's sequence; 0 before the insert */
+	struct core_need need;
+	bool exclusive;         /* only for workers that enforce the lease */
+	int64_t lease_ttl_ns;   /* of the spec; 0: the default. The attempt's L is the larger of the two */
+	int32_t attempt;        /* number of the newest attempt so far; 0: none */
+	/* retry policy, for the delay after a failure */
+	int32_t failures;       /* ends that the program caused, so far */
+	int32_t max_attempts;
+	int64_t backoff_initial_ns, backoff_max_ns;
+	double backoff_multiplier;
+};
+
+struct core_attempt {
+	struct uuid task;
+	int32_t attempt;
+};
+
+struct core_capacity {
+	int32_t slots;
+	struct core_need have; /* 0 in a field: none of it (cpu_millis, memory_bytes 0: not counted, any request fits) */
+};
+
+/* ---- events ----
+ *
+ * Every effect that names an answer gets exactly one, also while the store or the lease table is away.  Answers of
+ * one kind about one task keep their order; of different kinds they may come in any order.  After CLOSE_PEER the
+ * core knows that peer no more; what still arrives from it is ignored, outcomes excepted (the store judges them). */
+
+enum core_event_type {
+	CORE_EV_SUBMIT,         /* one validated task; asks for an eager match or a PENDING insert */
+	CORE_EV_INSERTED,       /* answer to CORE_DO_INSERT */
+	CORE_EV_READY,          /* rows known to be PENDING in the store: a group's insert, a retry, another master's word */
+	CORE_EV_GONE,           /* the task is no longer PENDING (cancelled): forget it if it is in the window */
+	CORE_EV_HELLO,          /* a worker's whole Hello (all pieces) */
+	CORE_EV_SESSION_OPENED, /* answer to CORE_DO_SESSION_OPEN */
+	CORE_EV_HEARTBEAT,
+	CORE_EV_ACCEPTED,
+	CORE_EV_REFUSED,
+	CORE_EV_OUTCOME,        /* the worker says that the attempt's tree is gone and how it ended */
+	CORE_EV_RECORDED,       /* answer to CORE_DO_RECORD */
+	CORE_EV_DRAINING,       /* the worker takes nothing new */
+	CORE_EV_PEER_GONE,      /* the stream ended */
+	CORE_EV_PREEMPTED,      /* answer to CORE_DO_PREEMPT */
+	CORE_EV_CLAIMED,        /* answer to CORE_DO_CLAIM */
+	CORE_EV_TAKEN_BACK,     /* answer to CORE_DO_TAKE_BACK */
+	CORE_EV_CANCEL_WISH,    /* the store holds a cancel wish for this running attempt: stop it */
+	CORE_EV_QUEUES,         /* answer to CORE_DO_QUEUES */
+	CORE_EV_FILLED,         /* answer to CORE_DO_FILL */
+	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
+	CORE_EV_STORE,          /* the store went away or came back */
+	CORE_EV_LEASE,          /* the lease table went away or came back */
+	CORE_EV_STALLED,        /* the loop stood still for stalled_ns: every lease is lengthened by that */
+	CORE_EV_TIME,           /* nothing but the time */
+};
+
+enum core_insert_verdict { CORE_INSERT_CREATED, CORE_INSERT_EXISTS, CORE_INSERT_FAILED };
+enum core_preempt_verdict { CORE_PREEMPT_OK, CORE_PREEMPT_FULL, CORE_PREEMPT_NEWER_SESSION, CORE_PREEMPT_DOWN };
+enum core_claim_verdict { CORE_CLAIM_WON, CORE_CLAIM_LOST, CORE_CLAIM_UNAVAILABLE };
+enum core_record_verdict { CORE_RECORD_RECORDED, CORE_RECORD_DUPLICATE, CORE_RECORD_FENCED, CORE_RECORD_UNAVAILABLE };
+enum core_take_back_verdict {
+	CORE_TAKE_BACK_PENDING,    /* the row is PENDING again: .task is its ready row */
+	CORE_TAKE_BACK_ENDED,      /* FAILED at the lost-limit, or CANCELLED by a wish */
+	CORE_TAKE_BACK_FENCED,     /* the row names another attempt, session or state: somebody else decided */
+	CORE_TAKE_BACK_UNAVAILABLE /* the store is away: asked again by the core */
+};
+enum core_take_back_cause {
+	CORE_CAUSE_WORKER_LOST,  /* lease ended, or a new instance: counted against the lost-limit */
+	CORE_CAUSE_NOT_LISTED,   /* the worker's list or heartbeat lacks it: counted when it was sent and the process died */
+	CORE_CAUSE_REFUSED,      /* not counted */
+	CORE_CAUSE_RECALLED,     /* not accepted in time; not counted */
+	CORE_CAUSE_NEVER_SENT,   /* claimed, but the session ended before the send; not counted */
+};
+enum core_stop_reason { CORE_STOP_CANCELLED, CORE_STOP_FENCED, CORE_STOP_RECALLED };
+
+struct core_adopted {
+	struct core_task task; /* .attempt is the adopted attempt */
+	int64_t lease_ns;
+	bool cancel_wish;
+};
+
+struct core_event {
+	enum core_event_type type;
+	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
+	uint64_t token;        /* engine's handle of a submit or an outcome */
+	int64_t session;       /* TAKEN_BACK: as in the effect */
+	int64_t due_in_ns;     /* SUBMIT, INSERTED: > 0: not ready before; the core then asks DUE in time */
+	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
+	 * (ready row when PENDING again) */
+	struct core_task task;
+	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
+	union {
+		enum core_insert_verdict inserted;
+		enum core_preempt_verdict preempted;
+		enum core_claim_verdict claimed;
+		enum core_take_back_verdict taken_back;
+		struct {
+			enum core_record_verdict verdict;
+			bool pending_again; /* a retry: .task is the ready row, due after retry_in_ns */
+			int64_t retry_in_ns;
+		} recorded;
+		struct {
+			bool succeeded; /* false: failed, stopped, launch failed: may be retried by the policy */
+		} outcome;
+		struct {
+			const struct core_task *at;
+			size_t n;
+		} ready;
+		struct {
+			const char *worker;
+			uint8_t instance[CORE_INSTANCE_LEN];
+			struct core_capacity capacity;
+			const char *const *queues; /* n_queues 0: all */
+			size_t n_queues;
+			const struct core_attempt *held; /* running, or outcome not acknowledged */
+			size_t n_held;
+			bool enforces_lease; /* may be given exclusive tasks */
+			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
+			bool draining;
+		} hello;
+		struct {
+			const char *worker; /* of the effect: the peer may be gone by now */
+			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
+			int64_t session;
+			const struct core_adopted *adopted;
+			size_t n_adopted;
+			const struct core_task *requeued; /* rows of this worker that the list lacks: PENDING now */
+			size_t n_requeued;
+			/* exclusive rows of an older instance that the list lacks: re-stamped with this session and
+			 * still RUNNING; the core takes them back when the old instance's lease has ended */
+			const struct core_adopted *waiting;
+			size_t n_waiting;
+			const struct core_attempt *fenced; /* listed, but not (or no longer) this worker's to run */
+			size_t n_fenced;
+		} opened;
+		struct {
+			int64_t number;
+			int64_t last_dispatch; /* newest Dispatch number that the worker had seen */
+			const struct core_attempt *held;
+			size_t n_held;
+		} heartbeat;
+		struct {
+			const char *const *at;
+			size_t n;
+			bool ok;
+		} queues; /* queues that have ready rows */
+		struct {
+			const char *queue;
+			const struct core_task *at;
+			size_t n;
+			bool ok;
+			bool exhausted; /* nothing beyond the last row when it was read */
+		} filled;
+		struct {
+			const struct core_task *at; /* rows whose time has come: PENDING and ready now */
+			size_t n;
+			bool ok;
+			int64_t next_in_ns; /* until the next one is due; -1: none */
+		} due;
+		bool up;
+		int64_t stalled_ns;
+	};
+};
+
+/* ---- effects ---- */
+
+enum core_effect_type {
+	CORE_DO_INSERT,        /* store: insert submit `token`; as RUNNING when worker is set */
+	CORE_DO_PREEMPT,       /* lease: take a slot */
+	CORE_DO_CLAIM,         /* store: PENDING → RUNNING, attempt + 1 */
+	CORE_DO_OWN,           /* lease: write the owner key; in the same flush as the dispatch */
+	CORE_DO_DISPATCH,      /* peer: send; `number` counts within the session, one per effect batch and peer */
+	CORE_DO_RECORD,        /* store: record outcome `token` */
+	CORE_DO_TAKE_BACK,     /* store: RUNNING → PENDING where (attempt, session) still hold */
+	CORE_DO_DROP,          /* forget outcome `token`: the same attempt's outcome is being recorded already */
+	CORE_DO_SESSION_OPEN,  /* store: next session number, adopt, requeue, fence */
+	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
+	CORE_DO_QUEUES,        /* store: which queues have ready rows */
+	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
+	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
+	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
+	CORE_DO_WELCOME,       /* peer */
+	CORE_DO_HEARTBEAT_ACK, /* peer */
+	CORE_DO_STOP,          /* peer */
+	CORE_DO_OUTCOME_ACK,   /* peer: verdict, never UNAVAILABLE */
+	CORE_DO_CLOSE_PEER,    /* peer: end the stream; code and text in `close` */
+};
+
+enum core_close_code {
+	CORE_CLOSE_REPLACED,    /* a newer session of this worker id */
+	CORE_CLOSE_UNAVAILABLE, /* come again: the store is away, or nothing was heard for a whole lease */
+	CORE_CLOSE_LIMIT,       /* too many workers or attempts */
+	CORE_CLOSE_PROTOCOL,    /* message out of order */
+};
+
+struct core_effect {
+	enum core_effect_type type;
+	uint64_t peer;
+	uint64_t token;
+	struct core_attempt at;
+	/* Worker of the effect; valid until the next core_step. NULL: none; for RECORD also when the core has forgotten
+	 * the stream (the engine's stream knows the name). */
+	const char *worker;
+	const uint8_t *instance; /* CORE_INSTANCE_LEN bytes */
+	int64_t session;
+	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
+	int32_t slots;           /* PREEMPT */
+	int64_t number;          /* DISPATCH, HEARTBEAT_ACK */
+	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
+	int32_t priority;        /* CLAIM; FILL: cursor */
+	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
+	bool from_start;         /* FILL: no cursor */
+	int32_t limit;           /* FILL, DUE */
+	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain */
+	bool exclusive;          /* DISPATCH */
+	bool counted;            /* TAKE_BACK */
+	enum core_take_back_cause cause;
+	enum core_stop_reason stop;
+	enum core_record_verdict verdict;
+	enum core_close_code close;
+	struct blob *spec;       /* DISPATCH: a reference that core_effects_clear drops */
+	const struct core_attempt *held; /* SESSION_OPEN, LEASE_BEAT; in the effects' arena */
+	size_t n_held;
+};
+
+struct core_effects {
+	struct core_effect *at;
+	size_t n, cap;
+	void *arena;
+};
+void core_effects_init(struct core_effects *e);
+/* Drops references and empties; keeps the memory. */
+void core_effects_clear(struct core_effects *e);
+void core_effects_done(struct core_effects *e);
+
+/* ---- the core ---- */
+
+struct core_config {
+	int64_t heartbeat_ns, lease_ttl_ns;
+	int64_t accept_timeout_ns, disconnect_grace_ns;
+	int64_t reconcile_ns;    /* PendingTaskReconciler: refill from the start, look for queues, due rows */
+	int32_t max_workers;     /* 10,000 */
+	int32_t max_queues;      /* 10,000 */
+	int32_t window;          /* ready tasks in memory over all queues: 20,000 */
+	int32_t fill;            /* rows per FILL: 500 */
+	int32_t max_held;        /* attempts per worker: list and slots; 10,000 */
+	int32_t in_flight_claims; /* tasks between pick and dispatch: bounds the batches; 4,096 */
+	uint64_t seed;           /* jitter of retries */
+};
+void core_config_default(struct core_config *c);
+
+struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns);
+void core_free(struct core *c);
+/* Applies the events in order, then timers that are due, then dispatches what fits. `out` is cleared first. */
+void core_step(struct core *c, int64_t now_mono_ns, const struct core_event *ev, size_t n, struct core_effects *out);
+/* When core_step must be called again though no event came; INT64_MAX: never. */
+int64_t core_next_deadline(const struct core *c);
+
+/* ---- looking in (AdminService, metrics, tests) ---- */
+struct core_worker_view {
+	const char *id;
+	uint64_t peer; /* 0: stream gone, lease still running */
+	int64_t session;
+	int32_t slots, used;
+	int64_t lease_end_mono_ns;
+	bool draining;
+};
+/* Calls `each` for every worker known. */
+void core_each_worker(const struct core *c, void (*each)(void *arg, const struct core_worker_view *w), void *arg);
+struct core_counts {
+	int64_t ready, workers, connected, in_flight, running, slots, slots_used;
+};
+void core_counts(const struct core *c, struct core_counts *ret);
+/* Why a ready task waits, in words, for pending_reason; "" when it is about to be dispatched. */
+void core_why_pending(const struct core *c, const char *queue, const struct core_need *need, bool exclusive, char *ret_text,
+		      size_t cap);
+/* Aborts when a promise of the core's own bookkeeping is broken (slot counts, indexes); for tests. */
+void core_check(const struct core *c);
+
+#endif

@@ -1,0 +1,327 @@
+/* The store: where tasks live.  The only truth.
+ *
+ * Asynchronous, by operations that the caller owns: fill the inputs, store_submit(), and op.done is
+ * called from the loop, never inside the call; the operation may be used again then.  A store gathers the
+ * operations of one kind that came in one loop turn into one statement (LOOP_STORE phase), and
+ * while enough batches of that kind are on the way lets more gather.  A batch is ordered by task id and
+ * holds each key once; one that fails for its content is halved until the guilty item stands alone.
+ *
+ * An answer other than STORE_UNAVAILABLE is final.  A statement whose outcome is unknown (the connection
+ * was lost after it was sent) is settled by the store itself: it reads the rows by id on the next connection before it
+ * answers.  STORE_UNAVAILABLE means that nothing was changed, or (op.maybe_done) that the store was stopped
+ * before it could be settled.
+ *
+ * Bytes are opaque: spec, result and error text are stored exactly. */
+#ifndef REINS_STORE_H
+#define REINS_STORE_H
+
+#include "common/base/list.h"
+#include "common/base/refusal.h"
+#include "server/core/core.h"
+
+struct store;
+struct loop;
+
+enum store_kind {
+	STORE_INSERT,
+	STORE_CLAIM,
+	STORE_RECORD,
+	STORE_TAKE_BACK,
+	STORE_CANCEL,
+	STORE_SESSION_OPEN,
+	STORE_STARTED,
+	STORE_FILL,
+	STORE_QUEUES,
+	STORE_DUE,
+	STORE_LOG_APPEND,
+	STORE_LOG_READ,
+	STORE_GET,
+	STORE_LIST,
+	STORE_MASTER_OPEN,
+	STORE_BEAT,
+	STORE_KINDS
+};
+
+enum store_result {
+	STORE_OK,
+	STORE_UNAVAILABLE, /* away, or its queue is full (op.text says which) */
+	STORE_REFUSED,     /* the content can't be stored; op.text says why */
+};
+
+struct store_op {
+	struct list node; /* the store's while submitted */
+	enum store_kind kind;
+	enum store_result result;
+	bool maybe_done;
+	char text[160];
+	void (*done)(struct store_op *op);
+};
+
+enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
+
+enum store_outcome {
+	STORE_SUCCEEDED = 1,
+	STORE_PROGRAM_FAILED,
+	STORE_LAUNCH_FAILED,
+	STORE_STOPPED,     /* after a stop: CANCELLED where the row has a wish, else as a failure not counted */
+	STORE_TIMED_OUT,
+	STORE_WORKER_LOST, /* written by take-back, never reported */
+	STORE_GIVEN_BACK,  /* refused, recalled, drained; not counted */
+};
+
+struct store_assignment {
+	const char *worker; /* NULL: none */
+	uint8_t instance[CORE_INSTANCE_LEN];
+	int64_t session;
+	int64_t lease_ns;
+};
+
+struct store_bytes {
+	const uint8_t *data;
+	size_t len;
+};
+
+/* ---- operations: `in` fields first, then `ret_` fields ---- */
+
+struct store_insert {
+	struct store_op op;
+	struct core_task task;           /* id, queue, priority, need, exclusive, lease_ttl, retry policy */
+	const char *name;                /* "" when none */
+	const char *owner;               /* principal; "" */
+	struct blob *spec;               /* encoded TaskSpec */
+	struct blob *env_free_spec;      /* NULL: none. The spec without payload and env, for lists */
+	struct store_bytes labels;       /* encoded repeated entries for later selectors; may be empty */
+	const char *idempotency_key;     /* NULL: none */
+	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
+	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
+	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
+	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
+	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
+	 * first is submitted, all get their verdicts before the first's done is called. */
+	struct store_insert *group_next;
+	int32_t group_n;
+	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
+	struct uuid ret_id;              /* EXISTS: the task that the key made */
+	int64_t ret_seq;
+};
+
+struct store_claim {
+	struct store_op op;
+	struct core_task task; /* id, queue, priority, seq: the ready row's key */
+	struct store_assignment to;
+	bool ret_won;
+	struct core_task ret_task; /* attempt, failures, retry policy */
+	struct blob *ret_spec;     /* a reference for the caller when won */
+};
+
+struct store_record {
+	struct store_op op;
+	struct core_attempt at;
+	const char *worker;
+	enum store_outcome outcome;
+	bool has_exit_code, has_signal;
+	int32_t exit_code, signal;
+	struct store_bytes error;  /* <= 16 KiB */
+	struct blob *result;       /* NULL: none */
+	int64_t result_too_large;  /* > 0: the size of a result that was dropped */
+	int64_t started_wall_us, finished_wall_us; /* by the worker's clock; 0 unknown */
+	int64_t log_end;
+	int64_t retry_in_ns;       /* delay if attempts remain */
+	enum core_record_verdict ret_verdict;
+	enum store_state ret_state;  /* the row's, when RECORDED */
+	struct core_task ret_task;   /* its ready row when ret_state is PENDING; due after retry_in_ns */
+	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
+};
+
+struct store_take_back {
+	struct store_op op;
+	struct core_attempt at;
+	int64_t session;     /* of the row */
+	enum core_take_back_cause cause;
+	bool counted;
+	int32_t lost_limit;
+	enum core_take_back_verdict ret_verdict;
+	struct core_task ret_task;
+	char *ret_queue;
+};
+
+struct store_cancel {
+	struct store_op op;
+	struct uuid id;
+	enum { STORE_CANCEL_DONE = 1, STORE_CANCEL_WISH, STORE_CANCEL_TERMINAL, STORE_CANCEL_NOT_FOUND } ret_verdict;
+	struct core_attempt ret_at; /* WISH: the running attempt */
+};
+
+struct store_session_open {
+	struct store_op op;
+	const char *worker;
+	uint8_t instance[CORE_INSTANCE_LEN];
+	const char *master;
+	const struct core_attempt *held;
+	size_t n_held;
+	bool in_process;
+	int64_t ret_session;
+	bool ret_new_instance;
+	struct core_adopted *ret_adopted;
+	size_t ret_n_adopted;
+	struct core_task *ret_requeued;
+	size_t ret_n_requeued;
+	/* Exclusive rows of an older instance that the list lacks: re-stamped with this session, still RUNNING. */
+	struct core_adopted *ret_waiting;
+	size_t ret_n_waiting;
+	struct core_attempt *ret_fenced;
+	size_t ret_n_fenced;
+	void *ret_memory; /* backs all of these; freed by store_op_done_fields */
+};
+
+struct store_started {
+	struct store_op op;
+	struct core_attempt at;
+	const char *worker;
+	int64_t started_wall_us;
+};
+
+struct store_fill {
+	struct store_op op;
+	const char *queue;
+	bool from_start;
+	int32_t after_priority;
+	int64_t after_seq;
+	int32_t limit;
+	struct core_task *ret_rows; /* .queue is the input's pointer */
+	size_t ret_n;
+	bool ret_exhausted;
+};
+
+struct store_queues {
+	struct store_op op;
+	char **ret_names;
+	size_t ret_n;
+};
+
+struct store_due {
+	struct store_op op;
+	int32_t limit;
+	struct core_task *ret_rows;
+	size_t ret_n;
+	int64_t ret_next_in_ns; /* -1: none waits */
+	void *ret_memory;
+};
+
+enum store_log_stream { STORE_STDOUT = 1, STORE_STDERR = 2 };
+
+struct store_log_append {
+	struct store_op op;
+	struct core_attempt at;
+	const char *worker;
+	enum store_log_stream stream;
+	int64_t offset;     /* over both streams of the attempt; a chunk that is stored already is OK and changes nothing */
+	struct blob *data;
+	bool ret_fenced;    /* the row names another worker's attempt, or none */
+};
+
+struct store_log_chunk {
+	int64_t offset;
+	enum store_log_stream stream;
+	struct store_bytes data;
+};
+
+struct store_log_read {
+	struct store_op op;
+	struct core_attempt at;
+	int64_t offset;
+	int32_t max_bytes; /* at least one chunk is returned when there is one */
+	struct store_log_chunk *ret_chunks;
+	size_t ret_n;
+	void *ret_memory;
+};
+
+struct store_attempt_row {
+	int32_t attempt;
+	char *worker;
+	enum store_outcome outcome; /* 0: still running */
+	int64_t dispatched_wall_us, started_wall_us, finished_wall_us;
+	bool has_exit_code, has_signal;
+	int32_t exit_code, signal;
+	struct store_bytes error;
+	int64_t log_end;
+};
+
+/* A task as people see it. */
+struct store_task {
+	struct core_task core;
+	enum store_state state;
+	struct blob *spec; /* GET and full view: whole; LIST: without payload and env where the store keeps that */
+	char *worker;      /* running or last */
+	char *owner;
+	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
+	int64_t cancel_requested_wall_us; /* 0: nobody asked */
+	enum store_outcome outcome;
+	bool has_exit_code, has_signal;
+	int32_t exit_code, signal;
+	struct store_bytes error;
+	struct store_bytes result;
+	int64_t result_too_large;
+	struct store_attempt_row *attempts; /* GET only, oldest first, the newest at the end */
+	size_t n_attempts;
+};
+
+struct store_get {
+	struct store_op op;
+	struct uuid id;
+	bool ret_found;
+	struct store_task ret_task;
+	void *ret_memory;
+};
+
+struct store_list {
+	struct store_op op;
+	uint32_t states;         /* bit (1 << state); 0: all */
+	const char *queue;       /* NULL: all */
+	bool after;              /* with a cursor: ids below this one (newest first) */
+	struct uuid after_id;
+	int32_t limit;
+	bool full;               /* payload, env and result too */
+	int64_t max_bytes;       /* stop after the row that reaches it */
+	struct store_task *ret_tasks;
+	size_t ret_n;
+	bool ret_more;
+	void *ret_memory;
+};
+
+struct store_master_open { /* a new process under a master id is its next incarnation */
+	struct store_op op;
+	const char *master;
+	int64_t ret_incarnation;
+	char ret_store_id[UUID_TEXT_LEN + 1];
+};
+
+struct store_beat {
+	struct store_op op;
+	const char *master;
+	int64_t incarnation;
+	bool ret_replaced; /* the row names another incarnation: close all streams */
+};
+
+struct store_ops {
+	void (*submit)(struct store *s, struct store_op *op);
+	/* Ends connections; operations still open get UNAVAILABLE with maybe_done before it returns. */
+	void (*free)(struct store *s);
+};
+
+struct store {
+	const struct store_ops *ops;
+	/* Up: connected, schema current, writable. Changes are told once each by on_state. */
+	bool up;
+	char down_text[200];
+	void (*on_state)(void *arg, bool up, const char *text);
+	void *on_state_arg;
+	int64_t ops_done[STORE_KINDS], batches_done[STORE_KINDS]; /* for metrics */
+};
+
+static inline void store_submit(struct store *s, struct store_op *op) { s->ops->submit(s, op); }
+static inline void store_free(struct store *s) { if (s) s->ops->free(s); }
+/* Frees the ret_ memory of an operation, whichever its kind; NULL-safe for what was not set. */
+void store_op_done_fields(struct store_op *op);
+
+#endif
