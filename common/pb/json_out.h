@@ -19,7 +19,7 @@ enum pb_json_flag {
  * named …Entry with just `key` and `value` is one), and google.protobuf.Any as the plain
  * message that it is.
  * -ENOBUFS, -ENOMEM, -ERANGE (a Timestamp or Duration that has no text form), -ELOOP (nested deeper than
- * 100): the buffer is as it was. */
+ * pb_unpack allows): the buffer is as it was. */
 int pb_json_write(const void *message, unsigned flags, struct buf *b) MUST_CHECK;
 
 #endif

@@ -26,7 +26,8 @@ struct pb_limits {
 extern const struct pb_limits pb_limits_default;
 
 /* Is this a message of the type, with known fields in their wire type, valid text in every
- * string (UTF-8, no NUL), and within the limits?  0, or -1 with *ret_refusal filled:
+ * string (UTF-8, no NUL), no singular message twice (scalars may be; the last counts), and
+ * within the limits?  0, or -1 with *ret_refusal filled:
  * INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for `fields`, `unknown` and `memory`; `field` is the path as in
  * "requests[3].spec.labels[0].key", as far as it fits. */
 int pb_check(const ProtobufCMessageDescriptor *type, const void *data, size_t len,
@@ -53,6 +54,8 @@ struct blob *pb_pack_blob(const void *message) MUST_CHECK;
  * of 10,000 years either way with both parts of one sign), or more than int64 holds. */
 int pb_timestamp_us(const Google__Protobuf__Timestamp *t, int64_t *ret_wall_us) MUST_CHECK;
 int pb_duration_ns(const Google__Protobuf__Duration *d, int64_t *ret_ns) MUST_CHECK;
+/* A valid value of the type, whether or not int64 holds it in ns. */
+bool pb_duration_valid(const Google__Protobuf__Duration *d);
 /* Initialise *t, *d. */
 void pb_timestamp_set(Google__Protobuf__Timestamp *t, int64_t wall_us);
 void pb_duration_set(Google__Protobuf__Duration *d, int64_t ns);
