@@ -26,6 +26,8 @@ struct loop {
 	int64_t now;
 	bool now_fresh;
 	bool stopped;
+	bool single;    /* inside loop_turn */
+	bool had_input; /* and timers have fired before libuv got to its poll: it must not sleep any more */
 };
 
 static void read_clock(struct loop *loop)
@@ -165,6 +167,7 @@ static void on_uv_timer(uv_timer_t *h)
 	struct list firing, *n;
 
 	read_clock(loop);
+	loop->had_input = loop->single;
 	/* All that is due is taken off first: a timer that sets itself to the past again fires once a turn. */
 	list_init(&firing);
 	while ((t = next_timer(loop)) && t->due_mono_ns <= loop->now) {
@@ -200,7 +203,7 @@ static void end_turn(struct loop *loop)
 {
 	flush(loop);
 	bury_all(loop);
-	if (is_dirty(loop))
+	if (is_dirty(loop) || loop->had_input)
 		uv_idle_start(&loop->idle, on_idle);
 	else
 		uv_idle_stop(&loop->idle);
@@ -238,7 +241,9 @@ void loop_turn(struct loop *loop, bool wait)
 	if (is_dirty(loop))
 		wait = false;
 	end_turn(loop);
+	loop->single = true;
 	uv_run(&loop->uv, wait ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+	loop->single = loop->had_input = false;
 	end_turn(loop);
 }
 
@@ -269,12 +274,14 @@ void loop_free(struct loop *loop)
 	if (!loop)
 		return;
 	bury_all(loop);
-	assert(!is_dirty(loop) && !next_timer(loop));
 	uv_close((uv_handle_t *)&loop->prepare, NULL);
 	uv_close((uv_handle_t *)&loop->timer, NULL);
 	uv_close((uv_handle_t *)&loop->idle, NULL);
-	/* The closing handles, ours and those of freed polls, are gone after one round. */
-	uv_run(&loop->uv, UV_RUN_NOWAIT);
+	/* The closing handles, ours and those of freed polls, are gone after a round; what their callbacks
+	 * bury may close more. */
+	for (int round = 0; round < 100 && uv_run(&loop->uv, UV_RUN_NOWAIT); round++)
+		bury_all(loop);
+	assert(list_empty(&loop->graves) && !is_dirty(loop) && !next_timer(loop));
 	int rc = uv_loop_close(&loop->uv);
 	assert(rc == 0); /* somebody's handle was left open */
 	(void)rc;

@@ -47,7 +47,7 @@ struct stream_peer {
 	int64_t cert_not_after_wall_us; /* 0 without a certificate */
 };
 
-/* Bytes read; 0 at the peer's orderly end; -EAGAIN; another -errno: broken (on_broken is not called then). */
+/* Bytes read; 0 at the peer's orderly end (stop wanting LOOP_READ then: an ended stream stays ready); -EAGAIN; another -errno: broken (on_broken is not called then). */
 ssize_t stream_read(struct stream *s, void *data, size_t len) MUST_CHECK;
 /* Bytes taken, maybe fewer than given; -EAGAIN (also before on_open); another -errno: broken. What is taken is
  * on its way; the next call may begin with anything. */

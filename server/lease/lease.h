@@ -7,8 +7,8 @@
  *   worker:{<worker>}:task    hash, task id → attempt          TTL: task-key-ttl
  *   task:{<task>}:workerId    "<worker> <session> <attempt>"   TTL: task-key-ttl
  *
- * Asynchronous: a call takes notes, everything of one loop turn goes out together in LOOP_LEASE, and answers come
- * as callbacks from the loop, never inside a call.  What a call points to need not outlive it.  Calls take
+ * Asynchronous: a call takes notes, all of one loop turn goes out together in LOOP_LEASE, and answers come
+ * as callbacks in LOOP_WORK, never inside a call.  What a call points to need not outlive it.  Calls take
  * effect in their order, except that after a script flush in Redis single ones may be late; the next beat heals that.
  * Callbacks may call anything here, lease_free included. */
 #ifndef REINS_LEASE_H
@@ -78,8 +78,8 @@ struct lease_events {
 	/* One answer for each slot of lease_preempt, in any number of batches. */
 	void (*on_preempted)(void *arg, const struct lease_answer *answers, size_t n);
 	void (*on_hb)(void *arg, const struct lease_hb *hb);
-	/* When the table goes away or comes back, with the reason for a log line. Not called for the first
-	 * state, which is down for Redis and up for memory. */
+	/* When the table goes away or comes back, with the reason for a log line. For Redis the outcome of the
+	 * first try is told too; until then it is down. Memory is always up and says nothing. */
 	void (*on_state)(void *arg, bool up, const char *text);
 };
 

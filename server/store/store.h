@@ -166,6 +166,9 @@ struct store_session_open {
 	size_t ret_n_adopted;
 	struct core_task *ret_requeued;
 	size_t ret_n_requeued;
+	/* Exclusive rows of an older instance that the list lacks: re-stamped with this session, still RUNNING. */
+	struct core_adopted *ret_waiting;
+	size_t ret_n_waiting;
 	struct core_attempt *ret_fenced;
 	size_t ret_n_fenced;
 	void *ret_memory; /* backs all of these; freed by store_op_done_fields */
@@ -252,7 +255,7 @@ struct store_task {
 	char *worker;      /* running or last */
 	char *owner;
 	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
-	bool cancel_requested;
+	int64_t cancel_requested_wall_us; /* 0: nobody asked */
 	enum store_outcome outcome;
 	bool has_exit_code, has_signal;
 	int32_t exit_code, signal;
