@@ -44,7 +44,8 @@ int64_t hist_quantile(const struct hist *h, double q)
 {
 	if (h->count == 0)
 		return 0;
-	uint64_t want = (uint64_t)ceil(q * (double)h->count), seen = 0;
+	/* 0.001 of 20,000 is 20, whatever the last bit of the product says. */
+	uint64_t want = (uint64_t)ceil(q * (double)h->count * (1 - 1e-12)), seen = 0;
 	if (want == 0)
 		return h->min;
 	for (size_t b = 0; b < HIST_BUCKETS; b++) {
