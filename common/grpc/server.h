@@ -27,7 +27,7 @@ struct grpc_method {
 	/* Always called once, last, for each call that on_request or on_start was called for: the call is over
 	 * (finished by us, cancelled or reset by the peer, its deadline passed, or its connection lost).  A request
 	 * that was refused or given up before it was whole has neither.  `call` may not be used afterwards. */
-	void (*on_end)(struct grpc_call *call, bool finished);
+	void (*on_end)(struct grpc_call *call, bool finished); /* may be NULL */
 };
 
 struct grpc_server_config {
