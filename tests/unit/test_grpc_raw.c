@@ -329,6 +329,27 @@ static void the_server_s_deadline(void **state)
 	peer_done(&p);
 }
 
+static void a_request_that_stops_coming(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.body_ns = 30 * NS_PER_MS;
+	peer_init(&p, &l, true);
+	p.rig.hold = true;
+	raw_request(&p.raw, 1, 0, UNARY); /* never a byte */
+	raw_request(&p.raw, 3, 0, UNARY); /* whole in time, answered late */
+	send_bytes(&p, 3, false, "\0\0\0\0", 4);
+	talk(&p);
+	send_bytes(&p, 3, true, "\0", 1);
+	talk(&p);
+	until(&p.rig, (talk(&p), answer(&p, 1).ended));
+	assert_string_equal(answer(&p, 1).status, "4");
+	assert_int_equal(p.rig.requests, 1);
+	assert_int_equal(p.rig.ended, 0);
+	peer_done(&p);
+}
+
 static void half_sent_at_the_deadline(void **state)
 {
 	struct peer p;
@@ -452,6 +473,7 @@ int main(void)
 		cmocka_unit_test(headers_that_are_refused),
 		cmocka_unit_test(reset_before_the_handler),
 		cmocka_unit_test(the_server_s_deadline),
+		cmocka_unit_test(a_request_that_stops_coming),
 		cmocka_unit_test(half_sent_at_the_deadline),
 		cmocka_unit_test(connections_given_up),
 		cmocka_unit_test(no_preface),
