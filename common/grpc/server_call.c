@@ -191,7 +191,7 @@ static void answer_http(struct h2_stream *s, const char *status)
 		{ ":status", status, strlen(status), 0 },
 		H2_HEADER("server", "reins/" REINS_VERSION),
 	};
-	h2_discard(s);
+	h2_read_to_end(s);
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 

@@ -227,6 +227,16 @@ static void content_types(void **state)
 		    "content-type", "application/grpc", NULL);
 	talk(&p);
 	assert_string_equal(answer(&p, 21).http, "405");
+	/* Plain HTTP clients are let finish, however much they send. */
+	raw_headers(&p.raw, 23, 0, ":method", "PUT", ":scheme", "http", ":path", UNARY, ":authority", "a", NULL);
+	for (int i = 0; i < 40; i++) {
+		raw_data(&p.raw, 23, i == 39, 16384);
+		talk(&p);
+	}
+	assert_string_equal(answer(&p, 23).http, "405");
+	assert_true(answer(&p, 23).ended);
+	assert_false(answer(&p, 23).reset);
+	assert_false(p.ended);
 	peer_done(&p);
 }
 
