@@ -46,7 +46,8 @@ static void on_output(void *arg, int stream, const uint8_t *data, size_t len)
 		return;
 	/* What the pipes held at the end is taken as it is: it is little, and it is what people look for. */
 	bool clearing = a->state == ATTEMPT_CLEARING;
-	log_add(&a->log, stream, data, len, clock_wall_us(), !clearing);
+	bool may_drop = !clearing && (a->lossy || !s->session_up);
+	log_add(&a->log, stream, data, len, clock_wall_us(), may_drop);
 	if (list_empty(&a->log_node))
 		list_push_back(&s->logs, &a->log_node);
 	attempts_news(s);

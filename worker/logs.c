@@ -114,6 +114,7 @@ size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, 
 	assert(!l->closed);
 	const uint8_t *p = data;
 	size_t kept = 0;
+	bool drop = may_drop && log_full(l); /* of the whole read: it is not torn for the bound */
 	while (kept < len) {
 		size_t want = min_sz(len - kept, LOG_PIECE_MAX);
 		want = (size_t)min_i64((int64_t)want, l->config->limit - l->kept);
@@ -121,7 +122,7 @@ size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, 
 			add_gap(l, stream, (int64_t)(len - kept), at_wall_us, true);
 			break;
 		}
-		struct chunk *c = may_drop && log_full(l) ? NULL : room_in_last(l, stream, want);
+		struct chunk *c = drop ? NULL : room_in_last(l, stream, want);
 		if (!c) {
 			add_gap(l, stream, (int64_t)(len - kept), at_wall_us, false);
 			break;

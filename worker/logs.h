@@ -47,8 +47,9 @@ struct log_piece {
 
 void log_init(struct attempt_log *l, const struct log_config *config);
 void log_done(struct attempt_log *l);
-/* Takes all of it: above the bounds (log_full) it is counted as dropped when `may_drop`, and kept
- * otherwise, which the caller may ask for only as far as a pipe's contents.  Returns the bytes kept. */
+/* Takes all of it, one read of the program's output: above the bounds (log_full) it is counted as dropped when
+ * `may_drop`, and kept otherwise, which the caller may ask for only as far as a pipe's contents, or when it
+ * stops reading right after.  Returns the bytes kept. */
 size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, int64_t at_wall_us, bool may_drop);
 /* The producer is to wait. Never once the limit is reached: then nothing more is kept. */
 bool log_full(const struct attempt_log *l);

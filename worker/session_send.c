@@ -432,13 +432,19 @@ void session_flush(struct session *s)
 	static int (*const steps[])(struct session *) = {
 		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_outcomes,
 	};
-	if (!s->call || s->blocked)
+	if (!s->call || s->blocked || s->half_closed)
 		return;
 	int r = send_hello(s);
 	for (size_t i = 0; s->state == SESSION_UP && r >= 0 && i < ARRAY_LEN(steps); i++)
 		do
 			r = steps[i](s);
 		while (r > 0);
+	if (r == 0 && s->leaving) {
+		s->half_closed = true;
+		loop_timer_stop(&s->heartbeat_timer);
+		loop_timer_stop(&s->ack_timer);
+		grpc_client_half_close(s->call);
+	}
 	/* Any other failure is the call's end, and on_status says so. */
 	if (r == -EAGAIN)
 		s->blocked = true;
