@@ -128,6 +128,7 @@ static void on_heartbeat_ack(struct session *s, const Reins__V1__HeartbeatAck *a
 	for (size_t i = 0; i < ack->n_logs; i++)
 		attempts_log_stored(s->cfg.attempts, ack->logs[i]->task_id, ack->logs[i]->attempt, ack->logs[i]->offset);
 	attempts_check_paused(s->cfg.attempts);
+	session_news(s); /* programs may still wait for their logs */
 }
 
 static void on_dispatch(struct session *s, Reins__V1__MasterMessage *m)

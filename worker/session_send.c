@@ -11,6 +11,7 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
+#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
@@ -149,6 +150,11 @@ static int send_heartbeat(struct session *s)
 {
 	if (!s->heartbeat_due)
 		return 0;
+	if (s->heartbeat_number - s->acked_number >= HEARTBEATS_MAX) {
+		s->heartbeat_due = false; /* the answers decide what becomes of this session */
+		loop_timer_set(&s->heartbeat_timer, loop_now_mono_ns(s->cfg.loop) + s->interval_ns);
+		return 0;
+	}
 	struct attempts *a = s->cfg.attempts;
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__Heartbeat h = REINS__V1__HEARTBEAT__INIT;
@@ -427,6 +433,17 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
+/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
+ * again before the last one was answered. */
+static void hurry_heartbeat(struct session *s)
+{
+	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
+		return;
+	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
+	if (early < s->heartbeat_timer.due_mono_ns)
+		loop_timer_set(&s->heartbeat_timer, early);
+}
+
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
@@ -439,6 +456,8 @@ void session_flush(struct session *s)
 		do
 			r = steps[i](s);
 		while (r > 0);
+	if (s->state == SESSION_UP)
+		hurry_heartbeat(s);
 	if (r == 0 && s->leaving) {
 		s->half_closed = true;
 		loop_timer_stop(&s->heartbeat_timer);

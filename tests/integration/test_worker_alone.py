@@ -352,6 +352,7 @@ def test_a_fast_printer_waits_for_the_store(master, worker, session):
     a = master.ended(key, deadline=60)
     assert a.log_end == a.outcome.log_end == 50000000
     assert a.dropped == 0
+    assert all(b[0] - a[0] > 0.05 for a, b in zip(session.heartbeats, session.heartbeats[1:]))
 
 
 def test_a_program_does_not_wait_for_a_master_that_is_away(master, session, tmp_path):
