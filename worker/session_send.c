@@ -66,7 +66,6 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->n_labels = c->labels.len;
 	h->runs_commands = true;
 	h->enforces_exclusive_lease = true;
-	h->tasks_die_with_process = true;
 	h->version = (char *)"reins-worker/" REINS_VERSION;
 	if (gethostname(p->host, sizeof(p->host) - 1) < 0)
 		p->host[0] = '\0';
@@ -318,7 +317,7 @@ static int send_draining(struct session *s)
 
 /* ---- logs and outcomes ---- */
 
-static int send_piece(struct session *s, struct attempt *a, const struct log_piece *p)
+static int send_piece(struct session *s, struct attempt *a, const struct logs_piece *p)
 {
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__Log log = REINS__V1__LOG__INIT;
@@ -345,15 +344,15 @@ static int send_logs(struct session *s)
 	struct attempts *set = s->cfg.attempts;
 	while (!list_empty(&set->logs)) {
 		struct attempt *a = container_of(set->logs.next, struct attempt, log_node);
-		struct log_piece p;
-		if (!log_next(&a->log, &p)) {
+		struct logs_piece p;
+		if (!logs_next(&a->log, &p)) {
 			attempts_log_caught_up(a);
 			continue;
 		}
 		int r = send_piece(s, a, &p);
 		if (r < 0)
 			return r;
-		log_sent(&a->log, &p);
+		logs_sent(&a->log, &p);
 		list_remove(&a->log_node);
 		list_push_back(&set->logs, &a->log_node);
 	}

@@ -119,7 +119,7 @@ class Session:
 
 
 class FakeMaster:
-    def __init__(self, stubs):
+    def __init__(self, stubs, credentials=None):
         self.pb = stubs.worker_service_pb2
         self.task_pb = stubs.task_pb2
         self.lease, self.interval = 3.0, 0.2
@@ -136,7 +136,10 @@ class FakeMaster:
         self.changed = threading.Condition()
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=16))
         stubs.worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(self, self.server)
-        self.port = self.server.add_insecure_port('127.0.0.1:0')
+        if credentials:
+            self.port = self.server.add_secure_port('127.0.0.1:0', credentials)
+        else:
+            self.port = self.server.add_insecure_port('127.0.0.1:0')
         self.server.start()
 
     def close(self):

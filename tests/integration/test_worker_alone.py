@@ -126,6 +126,7 @@ def test_hello(master, make_worker):
     assert list(hello.queues) == ['a', 'b']
     assert dict(hello.labels) == {'zone': 'x', 'rack': '7'}
     assert hello.runs_commands and hello.enforces_exclusive_lease and not hello.paused
+    assert not hello.tasks_die_with_process
     assert hello.store_id == '' and not hello.attempts
     assert hello.hostname and hello.version.startswith('reins-worker/')
 
@@ -192,6 +193,12 @@ def test_launch_failure(master, session, command, text):
 def test_launch_failure_of_the_directory(master, session):
     o = master.ended(master.run(session, 'true', working_dir='/no/such/place')).outcome
     assert o.kind == KIND['LAUNCH_FAILED'] and b'/no/such/place: No such file' in o.error
+
+
+def test_words_too_long_for_the_kernel(master, session):
+    a = master.ended(master.run(session, 'true', 'x' * 200_000))
+    assert a.outcome.kind == KIND['LAUNCH_FAILED'] and b'Argument list too long' in a.outcome.error
+    assert master.ended(master.run(session, 'true')).outcome.kind == KIND['SUCCEEDED']
 
 
 def test_no_interpreter_is_no_shell_script(master, session, tmp_path):
@@ -595,6 +602,41 @@ def test_the_next_server_is_tried(master, make_worker, stubs):
         port = silent.getsockname()[1]
         make_worker(server=f'127.0.0.1:1,127.0.0.1:{port},127.0.0.1:{master.port}')
         assert master.session().hello.worker_id == 'w1'
+
+
+def make_certificate(folder, name, ca=None, san=None):
+    key, cert = folder / f'{name}.key', folder / f'{name}.pem'
+    command = ['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
+               '-subj', f'/CN={name}', '-keyout', str(key), '-out', str(cert)]
+    if san:
+        command += ['-addext', f'subjectAltName=DNS:{san}']
+    if ca:
+        command += ['-CA', str(folder / f'{ca}.pem'), '-CAkey', str(folder / f'{ca}.key'),
+                    '-addext', 'basicConstraints=critical,CA:FALSE']
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE)
+    return key.read_bytes(), cert.read_bytes()
+
+
+def test_tls_with_certificates_and_token(stubs, make_worker, tmp_path):
+    _, ca = make_certificate(tmp_path, 'ca')
+    pair = make_certificate(tmp_path, 'server', 'ca', 'localhost')
+    make_certificate(tmp_path, 'client', 'ca', 'w1')
+    m = FakeMaster(stubs, grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=True))
+    try:
+        tls = {'tls_ca': tmp_path / 'ca.pem', 'tls_cert': tmp_path / 'client.pem', 'tls_key': tmp_path / 'client.key'}
+        make_worker(server=f'tls://localhost:{m.port}', **tls)
+        s = m.session()
+        assert dict(s.context.invocation_metadata())['authorization'] == 'Bearer secret-token'
+        assert s.context.auth_context()['x509_subject_alternative_name'] == [b'w1']
+        assert m.ended(m.run(s, 'true')).outcome.kind == KIND['SUCCEEDED']
+        wrong = make_worker(name='wrong', server=f'tls://127.0.0.1:{m.port}', **tls)
+        end = time.monotonic() + DEADLINE
+        while 'WARN  link' not in wrong.log():
+            assert time.monotonic() < end, 'no word about the failed handshake'
+            time.sleep(0.02)
+        assert len(m.sessions) == 1
+    finally:
+        m.close()
 
 
 def test_aborted_ends_the_worker(master, worker, session):

@@ -150,53 +150,53 @@ static void backoff_jitter(void **state)
 
 /* ---- logs ---- */
 
-static struct log_budget budget;
-static struct log_config config;
+static struct logs_budget budget;
+static struct logs_config config;
 
 static void fresh(struct attempt_log *l, int64_t limit, size_t bound)
 {
-	budget = (struct log_budget){.max = 1 << 30};
-	config = (struct log_config){.limit = limit, .bound = bound, .budget = &budget};
-	log_init(l, &config);
+	budget = (struct logs_budget){.max = 1 << 30};
+	config = (struct logs_config){.limit = limit, .bound = bound, .budget = &budget};
+	logs_init(l, &config);
 }
 
 static void done(struct attempt_log *l)
 {
-	log_done(l);
+	logs_done(l);
 	assert_int_equal(budget.held, 0);
 }
 
 static void expect_piece(struct attempt_log *l, int stream, int64_t offset, const char *text)
 {
-	struct log_piece p;
-	assert_true(log_next(l, &p));
+	struct logs_piece p;
+	assert_true(logs_next(l, &p));
 	assert_int_equal(p.stream, stream);
 	assert_int_equal(p.offset, offset);
 	assert_int_equal(p.dropped, 0);
 	assert_int_equal(p.len, strlen(text));
 	assert_memory_equal(p.data, text, p.len);
-	log_sent(l, &p);
+	logs_sent(l, &p);
 }
 
 static void expect_gap(struct attempt_log *l, int64_t offset, int64_t dropped)
 {
-	struct log_piece p;
-	assert_true(log_next(l, &p));
+	struct logs_piece p;
+	assert_true(logs_next(l, &p));
 	assert_int_equal(p.offset, offset);
 	assert_int_equal(p.len, 0);
 	assert_int_equal(p.dropped, dropped);
-	log_sent(l, &p);
+	logs_sent(l, &p);
 }
 
 static void expect_nothing(struct attempt_log *l)
 {
-	struct log_piece p;
-	assert_false(log_next(l, &p));
+	struct logs_piece p;
+	assert_false(logs_next(l, &p));
 }
 
 static void add(struct attempt_log *l, int stream, const char *text)
 {
-	assert_int_equal(log_add(l, stream, text, strlen(text), 1, false), strlen(text));
+	assert_int_equal(logs_add(l, stream, text, strlen(text), 1, false), strlen(text));
 }
 
 static void logs_one_count_over_both_streams(void **state)
@@ -213,9 +213,9 @@ static void logs_one_count_over_both_streams(void **state)
 	expect_nothing(&l);
 	add(&l, 1, "five"); /* after what was sent of the same chunk */
 	expect_piece(&l, 1, 15, "five");
-	assert_false(log_all_sent(&l));
-	log_close(&l);
-	assert_true(log_all_sent(&l));
+	assert_false(logs_all_sent(&l));
+	logs_close(&l);
+	assert_true(logs_all_sent(&l));
 	done(&l);
 }
 
@@ -226,15 +226,15 @@ static void logs_sent_again_from_any_offset(void **state)
 	add(&l, 1, "abcdef");
 	add(&l, 2, "ghi");
 	expect_piece(&l, 1, 0, "abcdef");
-	log_rewind(&l, 4); /* in the middle of a piece */
+	logs_rewind(&l, 4); /* in the middle of a piece */
 	expect_piece(&l, 1, 4, "ef");
-	log_stored(&l, 6);
-	log_rewind(&l, 6);
+	logs_stored(&l, 6);
+	logs_rewind(&l, 6);
 	expect_piece(&l, 2, 6, "ghi");
-	log_rewind(&l, 2); /* a master that lost what it had: what is gone here is said */
+	logs_rewind(&l, 2); /* a master that lost what it had: what is gone here is said */
 	expect_gap(&l, 2, 4);
 	expect_piece(&l, 2, 6, "ghi");
-	log_stored(&l, 1 << 30); /* more than there is */
+	logs_stored(&l, 1 << 30); /* more than there is */
 	assert_int_equal(l.stored, 9);
 	assert_int_equal(budget.held, 0);
 	add(&l, 1, "x");
@@ -246,16 +246,16 @@ static void logs_limit(void **state)
 {
 	struct attempt_log l;
 	fresh(&l, 5, 1 << 20);
-	assert_int_equal(log_add(&l, 1, "abcdefgh", 8, 1, false), 5);
+	assert_int_equal(logs_add(&l, 1, "abcdefgh", 8, 1, false), 5);
 	expect_piece(&l, 1, 0, "abcde");
 	expect_nothing(&l); /* the gap still grows */
-	log_stored(&l, 5);
-	assert_int_equal(log_add(&l, 2, "ijkl", 4, 1, false), 0);
+	logs_stored(&l, 5);
+	assert_int_equal(logs_add(&l, 2, "ijkl", 4, 1, false), 0);
 	expect_nothing(&l);
-	assert_false(log_full(&l)); /* nothing is held back for what is not kept */
-	log_close(&l);
+	assert_false(logs_full(&l)); /* nothing is held back for what is not kept */
+	logs_close(&l);
 	expect_gap(&l, 5, 7);
-	assert_true(log_all_sent(&l));
+	assert_true(logs_all_sent(&l));
 	assert_int_equal(l.end, 12);
 	assert_int_equal(l.dropped, 7);
 	done(&l);
@@ -264,27 +264,27 @@ static void logs_limit(void **state)
 static void logs_bound(void **state)
 {
 	struct attempt_log l;
-	static char block[LOG_PIECE_MAX];
-	fresh(&l, 1 << 30, 3 * LOG_PIECE_MAX);
+	static char block[LOGS_PIECE_MAX];
+	fresh(&l, 1 << 30, 3 * LOGS_PIECE_MAX);
 	int n = 0;
-	for (; !log_full(&l); n++)
-		assert_int_equal(log_add(&l, 1, block, sizeof(block), 1, true), sizeof(block));
+	for (; !logs_full(&l); n++)
+		assert_int_equal(logs_add(&l, 1, block, sizeof(block), 1, true), sizeof(block));
 	assert_in_range(n, 3, 4);
-	assert_int_equal(log_add(&l, 1, "lost", 4, 1, true), 0);
-	assert_int_equal(log_add(&l, 2, "too", 3, 1, true), 0);
-	log_stored(&l, (int64_t)sizeof(block));
-	log_stored(&l, 2 * (int64_t)sizeof(block));
-	assert_false(log_full(&l));
+	assert_int_equal(logs_add(&l, 1, "lost", 4, 1, true), 0);
+	assert_int_equal(logs_add(&l, 2, "too", 3, 1, true), 0);
+	logs_stored(&l, (int64_t)sizeof(block));
+	logs_stored(&l, 2 * (int64_t)sizeof(block));
+	assert_false(logs_full(&l));
 	add(&l, 1, "back");
-	struct log_piece p;
+	struct logs_piece p;
 	int64_t at = 2 * (int64_t)sizeof(block);
-	for (; log_next(&l, &p) && p.len == sizeof(block); at += (int64_t)p.len)
-		log_sent(&l, &p);
+	for (; logs_next(&l, &p) && p.len == sizeof(block); at += (int64_t)p.len)
+		logs_sent(&l, &p);
 	expect_gap(&l, at, 7);
 	expect_piece(&l, 1, at + 7, "back");
 	/* The budget of all logs counts too. */
 	budget.max = budget.held;
-	assert_true(log_full(&l));
+	assert_true(logs_full(&l));
 	done(&l);
 }
 
@@ -292,12 +292,12 @@ static void logs_lost_with_the_process(void **state)
 {
 	struct attempt_log l;
 	fresh(&l, 1000, 1 << 20);
-	log_lost(&l, 50);
-	log_rewind(&l, 20);
+	logs_lost(&l, 50);
+	logs_rewind(&l, 20);
 	expect_gap(&l, 20, 30);
-	assert_true(log_all_sent(&l));
-	log_rewind(&l, 50);
-	assert_true(log_all_sent(&l));
+	assert_true(logs_all_sent(&l));
+	logs_rewind(&l, 50);
+	assert_true(logs_all_sent(&l));
 	done(&l);
 }
 
@@ -314,39 +314,39 @@ static void logs_random(void **state)
 		rng_seed(&rng, seed);
 		fresh(&l, seed % 3 ? 1 << 30 : 200000, 100000);
 		memset(lost, 0, sizeof(lost));
-		while (end < 900000 || !log_all_sent(&l)) {
+		while (end < 900000 || !logs_all_sent(&l)) {
 			size_t n = rng_below(&rng, 70000);
-			struct log_piece p;
+			struct logs_piece p;
 			switch (rng_below(&rng, 8)) {
 			case 0: case 1: case 2:
 				if (end >= 900000) {
 					if (!l.closed)
-						log_close(&l);
+						logs_close(&l);
 					break;
 				}
 				for (size_t i = 0; i < n; i++)
 					written[end + (int64_t)i] = (uint8_t)rng_next(&rng);
-				log_add(&l, 1 + (int)rng_below(&rng, 2), written + end, n, 1, rng_below(&rng, 2));
+				logs_add(&l, 1 + (int)rng_below(&rng, 2), written + end, n, 1, rng_below(&rng, 2));
 				end += (int64_t)n;
 				break;
 			case 3:
-				log_rewind(&l, max_i64(l.stored, (int64_t)rng_below(&rng, (uint64_t)received + 1)));
+				logs_rewind(&l, max_i64(l.stored, (int64_t)rng_below(&rng, (uint64_t)received + 1)));
 				break;
 			case 4:
-				log_stored(&l, received);
+				logs_stored(&l, received);
 				break;
 			default:
-				if (!log_next(&l, &p))
+				if (!logs_next(&l, &p))
 					break;
 				assert_true(p.offset <= received);
-				assert_true(p.len <= LOG_PIECE_MAX);
+				assert_true(p.len <= LOGS_PIECE_MAX);
 				assert_true((p.len == 0) == (p.dropped > 0));
 				for (size_t i = 0; i < p.len; i++)
 					got[p.offset + (int64_t)i] = p.data[i];
 				for (int64_t i = 0; i < p.dropped; i++)
 					lost[p.offset + i] = true;
 				received = max_i64(received, p.offset + (int64_t)p.len + p.dropped);
-				log_sent(&l, &p);
+				logs_sent(&l, &p);
 			}
 		}
 		assert_int_equal(received, end);
