@@ -71,6 +71,7 @@ int stream_tcp_accepted(struct loop *loop, int fd, const struct sockaddr *addr, 
 /* ---- TLS ---- */
 struct ssl_st;
 struct ssl_session_st;
+struct ssl_ctx_st;
 
 /* OpenSSL has a new session for a client stream. */
 int stream_tls_on_session(struct ssl_st *ssl, struct ssl_session_st *session);
@@ -81,6 +82,12 @@ struct tls_context *tls_context_ref(struct tls_context *ctx); /* NULL-safe, retu
 struct ssl_st *tls_context_ssl(struct tls_context *ctx, const char *server_name) MUST_CHECK;
 /* Client: keeps the session for later connections to that server; takes the reference. */
 void tls_context_keep_session(struct tls_context *ctx, const char *server_name, struct ssl_session_st *session);
+
+/* Server: a new key for session tickets. The key before it still opens tickets, older ones don't.  It happens
+ * by itself every hour; false: no randomness. */
+bool tls_context_rotate_tickets(struct tls_context *ctx) MUST_CHECK;
+bool tls_tickets_init(struct ssl_ctx_st *c) MUST_CHECK;
+bool tls_tickets_rotate(struct ssl_ctx_st *c) MUST_CHECK;
 
 /* What the verified certificate of the peer says.  -EACCES when it is not valid now (a resumed session doesn't
  * look at the dates again). sans is freed by tls_peer_done. */

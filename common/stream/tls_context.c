@@ -2,8 +2,8 @@
  * session.  Reload makes a whole new SSL_CTX first; connections hold a reference to theirs in
  * OpenSSL, and one to the tls_context, which the callbacks point to.
  *
- * Tickets: a server keeps no sessions, it seals them with keys that live as long as the SSL_CTX,
- * so a reload (other certificates, another CA) makes every old ticket worthless. */
+ * Tickets: a server keeps no sessions, it seals them with keys that belong to the SSL_CTX
+ * (tls_tickets.c), so a reload (other certificates, another CA) makes every old ticket worthless. */
 #include "common/stream/tls.h"
 
 #include <arpa/inet.h>
@@ -145,7 +145,11 @@ static int build(struct tls_context *ctx, char *ret_err, size_t cap, SSL_CTX **r
 	if (!c)
 		return fail(ret_err, cap, "OpenSSL: %s", reason());
 	set_rules(ctx, c);
-	int rc = load_own(ctx, c, ret_err, cap);
+	int rc = 0;
+	if (ctx->server && !tls_tickets_init(c))
+		rc = fail(ret_err, cap, "ticket keys: %s", reason());
+	if (rc == 0)
+		rc = load_own(ctx, c, ret_err, cap);
 	if (rc == 0)
 		rc = load_trust(ctx, c, ret_err, cap);
 	if (rc < 0) {
@@ -244,6 +248,11 @@ void tls_context_keep_session(struct tls_context *ctx, const char *server_name, 
 	forget_session(ctx);
 	ctx->session = session;
 	ctx->session_name = xstrdup(server_name);
+}
+
+bool tls_context_rotate_tickets(struct tls_context *ctx)
+{
+	return tls_tickets_rotate(ctx->ssl_ctx);
 }
 
 static bool set_server(SSL *ssl, const char *name)

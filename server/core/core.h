@@ -61,7 +61,11 @@ struct core_capacity {
 	struct core_need have; /* 0 in a field: none of it (cpu_millis, memory_bytes 0: not counted, any request fits) */
 };
 
-/* ---- events ---- */
+/* ---- events ----
+ *
+ * Every effect that names an answer gets exactly one, also while the store or the lease table is away.  Answers of
+ * one kind about one task keep their order; of different kinds they may come in any order.  After CLOSE_PEER the
+ * core knows that peer no more; what still arrives from it is ignored, outcomes excepted (the store judges them). */
 
 enum core_event_type {
 	CORE_EV_SUBMIT,         /* one validated task; asks for an eager match or a PENDING insert */
@@ -119,7 +123,11 @@ struct core_event {
 	enum core_event_type type;
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
 	uint64_t token;        /* engine's handle of a submit or an outcome */
-	struct core_task task; /* SUBMIT; INSERTED (seq, attempt); TAKEN_BACK and RECORDED (ready row when PENDING again) */
+	int64_t session;       /* TAKEN_BACK: as in the effect */
+	int64_t due_in_ns;     /* SUBMIT, INSERTED: > 0: not ready before; the core then asks DUE in time */
+	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
+	 * (ready row when PENDING again) */
+	struct core_task task;
 	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
 	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
 	union {
@@ -152,12 +160,17 @@ struct core_event {
 			bool draining;
 		} hello;
 		struct {
+			const char *worker; /* of the effect: the peer may be gone by now */
 			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
 			int64_t session;
 			const struct core_adopted *adopted;
 			size_t n_adopted;
 			const struct core_task *requeued; /* rows of this worker that the list lacks: PENDING now */
 			size_t n_requeued;
+			/* exclusive rows of an older instance that the list lacks: re-stamped with this session and
+			 * still RUNNING; the core takes them back when the old instance's lease has ended */
+			const struct core_adopted *waiting;
+			size_t n_waiting;
 			const struct core_attempt *fenced; /* listed, but not (or no longer) this worker's to run */
 			size_t n_fenced;
 		} opened;
@@ -170,6 +183,7 @@ struct core_event {
 		struct {
 			const char *const *at;
 			size_t n;
+			bool ok;
 		} queues; /* queues that have ready rows */
 		struct {
 			const char *queue;
@@ -199,6 +213,7 @@ enum core_effect_type {
 	CORE_DO_DISPATCH,      /* peer: send; `number` counts within the session, one per effect batch and peer */
 	CORE_DO_RECORD,        /* store: record outcome `token` */
 	CORE_DO_TAKE_BACK,     /* store: RUNNING → PENDING where (attempt, session) still hold */
+	CORE_DO_DROP,          /* forget outcome `token`: the same attempt's outcome is being recorded already */
 	CORE_DO_SESSION_OPEN,  /* store: next session number, adopt, requeue, fence */
 	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
 	CORE_DO_QUEUES,        /* store: which queues have ready rows */
@@ -214,7 +229,7 @@ enum core_effect_type {
 
 enum core_close_code {
 	CORE_CLOSE_REPLACED,    /* a newer session of this worker id */
-	CORE_CLOSE_UNAVAILABLE, /* the store is away: come again */
+	CORE_CLOSE_UNAVAILABLE, /* come again: the store is away, or nothing was heard for a whole lease */
 	CORE_CLOSE_LIMIT,       /* too many workers or attempts */
 	CORE_CLOSE_PROTOCOL,    /* message out of order */
 };
@@ -224,14 +239,15 @@ struct core_effect {
 	uint64_t peer;
 	uint64_t token;
 	struct core_attempt at;
-	/* Worker of the effect; valid until the next core_step. NULL: none. */
+	/* Worker of the effect; valid until the next core_step. NULL: none; for RECORD also when the core has forgotten
+	 * the stream (the engine's stream knows the name). */
 	const char *worker;
 	const uint8_t *instance; /* CORE_INSTANCE_LEN bytes */
 	int64_t session;
 	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
 	int32_t slots;           /* PREEMPT */
 	int64_t number;          /* DISPATCH, HEARTBEAT_ACK */
-	const char *queue;       /* CLAIM, FILL: interned, valid as long as the core */
+	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */

@@ -17,6 +17,7 @@ static struct core_event *answer(struct eng_op *op, enum core_event_type type)
 	ev->peer = op->effect.peer;
 	ev->token = op->effect.token;
 	ev->at = op->effect.at;
+	ev->session = op->effect.session;
 	engine_op_spent(op);
 	return ev;
 }
@@ -84,6 +85,7 @@ static void on_session_opened(struct store_op *sop)
 	struct engine_peer *p = engine_peer_find(op->engine, op->effect.peer);
 	struct store_session_open *o = &op->open;
 	struct core_event *ev = answer(op, CORE_EV_SESSION_OPENED);
+	ev->opened.worker = op->worker;
 	ev->opened.ok = sop->result == STORE_OK;
 	if (!ev->opened.ok)
 		return;
@@ -92,6 +94,8 @@ static void on_session_opened(struct store_op *sop)
 	ev->opened.n_adopted = o->ret_n_adopted;
 	ev->opened.requeued = o->ret_requeued;
 	ev->opened.n_requeued = o->ret_n_requeued;
+	ev->opened.waiting = o->ret_waiting;
+	ev->opened.n_waiting = o->ret_n_waiting;
 	ev->opened.fenced = o->ret_fenced;
 	ev->opened.n_fenced = o->ret_n_fenced;
 	if (p && o->ret_n_adopted > 0) {
@@ -119,7 +123,8 @@ static void on_queues(struct store_op *sop)
 	struct eng_op *op = of(sop);
 	struct core_event *ev = answer(op, CORE_EV_QUEUES);
 	ev->queues.at = (const char *const *)op->queues.ret_names;
-	ev->queues.n = sop->result == STORE_OK ? op->queues.ret_n : 0;
+	ev->queues.ok = sop->result == STORE_OK;
+	ev->queues.n = ev->queues.ok ? op->queues.ret_n : 0;
 }
 
 static void on_due(struct store_op *sop)
@@ -168,6 +173,7 @@ static void on_inserted(struct store_op *sop)
 	if (s->in_core) {
 		struct core_event *ev = engine_event(e, CORE_EV_INSERTED);
 		ev->token = (uint64_t)(uintptr_t)s;
+		ev->due_in_ns = s->due_in_ns;
 		ev->task = s->ins.task;
 		ev->task.seq = s->ins.ret_seq;
 		ev->task.attempt = created && s->ins.eager.worker ? 1 : 0;
@@ -178,7 +184,7 @@ static void on_inserted(struct store_op *sop)
 		if (created && s->ins.eager.worker)
 			CRASH_POINT("after-claim");
 	} else if (created) {
-		/* A group, or a task that is not due yet; the latter waits in the store for its time. */
+		/* A group. What is not due yet waits in the store; the core finds it there at its next look. */
 		struct core_event *ev = engine_event(e, CORE_EV_READY);
 		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
 		size_t n = 0;
@@ -267,6 +273,13 @@ static void do_record(struct engine *e, const struct core_effect *x)
 	o->rec.op.kind = STORE_RECORD;
 	o->rec.op.done = on_recorded;
 	store_submit(e->store, &o->rec.op);
+}
+
+static void do_drop(struct engine *e, const struct core_effect *x)
+{
+	struct engine_outcome *o = (struct engine_outcome *)(uintptr_t)x->token;
+	list_remove(&o->node);
+	list_push_back(&e->spent_outcomes, &o->node);
 }
 
 static void do_session_open(struct engine *e, const struct core_effect *x)
@@ -371,6 +384,7 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 	case CORE_DO_OWN: lease_own(e->lease, &owner, 1); break;
 	case CORE_DO_RELEASE: lease_release(e->lease, &owner, 1); break;
 	case CORE_DO_RECORD: do_record(e, x); break;
+	case CORE_DO_DROP: do_drop(e, x); break;
 	case CORE_DO_TAKE_BACK: do_take_back(e, x); break;
 	case CORE_DO_SESSION_OPEN: do_session_open(e, x); break;
 	case CORE_DO_FILL: do_fill(e, x); break;
@@ -423,13 +437,15 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 		i->task.id = uuid7_make(&e->ids, now_wall_us);
 	s->ins.op.kind = STORE_INSERT;
 	s->ins.op.done = on_inserted;
-	s->in_core = !s->ins.group_next && !s->ins.delay_ns && !s->ins.run_at_wall_us;
+	s->in_core = !s->ins.group_next;
+	s->due_in_ns = max_i64(s->ins.delay_ns, s->ins.run_at_wall_us ? (s->ins.run_at_wall_us - now_wall_us) * 1000 : 0);
 	if (!s->in_core) {
 		store_submit(e->store, &s->ins.op);
 		return;
 	}
 	struct core_event *ev = engine_event(e, CORE_EV_SUBMIT);
 	ev->token = (uint64_t)(uintptr_t)s;
+	ev->due_in_ns = s->due_in_ns;
 	ev->task = s->ins.task;
 	ev->at.task = s->ins.task.id;
 	ev->spec = s->ins.spec;

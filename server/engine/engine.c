@@ -82,8 +82,6 @@ static void free_spent(struct engine *e)
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		if (op->effect.type != CORE_DO_PREEMPT)
 			store_op_done_fields(&op->op);
-		if (op->effect.type == CORE_DO_CLAIM)
-			blob_unref(op->claim.ret_spec);
 		free(op->held);
 		if (e->n_free_ops < FREE_OPS_MAX) {
 			list_push_back(&e->free_ops, &op->node);
@@ -92,8 +90,6 @@ static void free_spent(struct engine *e)
 			free(op);
 		}
 	}
-	/* An outcome that the core did not ask to record is one that is being recorded already. */
-	list_splice_back(&e->spent_outcomes, &e->fresh_outcomes);
 	while ((n = list_pop_front(&e->spent_outcomes))) {
 		struct engine_outcome *o = container_of(n, struct engine_outcome, node);
 		store_op_done_fields(&o->rec.op);

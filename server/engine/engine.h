@@ -54,6 +54,7 @@ struct engine_submit {
 	struct engine *engine; /* private */
 	struct list node;
 	bool in_core;
+	int64_t due_in_ns;
 	char worker[CORE_NAME_MAX + 1];
 };
 

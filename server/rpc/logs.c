@@ -23,7 +23,10 @@ struct logs_call {
 	bool measuring;      /* first pass of a tail: find the end */
 	int32_t stream;
 	int64_t offset;      /* next byte to read */
-	bool ended, newer;   /* as of the last GET: this attempt is over; there is a newer one */
+	/* as of the last GET: */
+	int32_t last_attempt;
+	bool ended;          /* the attempt being read has */
+	bool over;           /* the task is terminal: no further attempt comes */
 	struct store_get get;
 	struct store_log_read read;
 	size_t next_chunk;   /* of read.ret_chunks, not sent yet */
@@ -98,6 +101,11 @@ static bool send_read(struct logs_call *l)
 	return true;
 }
 
+static void wait_for_news(struct logs_call *l)
+{
+	loop_timer_set(&l->timer, loop_now_mono_ns(l->rpc->loop) + FOLLOW_POLL_NS);
+}
+
 /* All that is stored was sent: what next? */
 static void at_end(struct logs_call *l)
 {
@@ -106,15 +114,17 @@ static void at_end(struct logs_call *l)
 		l->skip_to = max_i64(0, l->offset - l->tail_bytes);
 		l->offset = l->skip_to;
 		read_on(l);
-	} else if (!l->follow || (l->ended && !l->newer)) {
-		grpc_call_finish(l->call, NULL);
-		logs_over(l);
-	} else if (l->newer && l->newest) {
+	} else if (l->follow && !l->ended) {
+		wait_for_news(l);
+	} else if (l->follow && l->newest && l->attempt < l->last_attempt) {
 		l->attempt++;
 		l->offset = l->skip_to = 0;
 		look(l);
+	} else if (l->follow && l->newest && !l->over) {
+		wait_for_news(l);
 	} else {
-		loop_timer_set(&l->timer, loop_now_mono_ns(l->rpc->loop) + FOLLOW_POLL_NS);
+		grpc_call_finish(l->call, NULL);
+		logs_over(l);
 	}
 }
 
@@ -195,17 +205,12 @@ static void on_looked(struct store_op *op)
 		logs_over(l);
 		return;
 	}
-	if (l->attempt == 0 && t->core.attempt > 0)
-		l->attempt = t->core.attempt;
-	bool over = terminal(t->state);
-	l->newer = l->newest && (l->attempt < t->core.attempt || (!over && t->state != STORE_RUNNING));
-	l->ended = over || l->attempt < t->core.attempt || t->state != STORE_RUNNING;
-	if (l->attempt == 0 || (l->attempt == t->core.attempt && t->state == STORE_PENDING && l->newest && l->follow)) {
-		/* Nothing runs now: the log so far, then wait for the next attempt. */
-		l->newer = false;
-		l->ended = over || !l->follow;
-	}
 	if (l->attempt == 0)
+		l->attempt = t->core.attempt;
+	l->last_attempt = t->core.attempt;
+	l->over = terminal(t->state);
+	l->ended = l->attempt < t->core.attempt || t->state != STORE_RUNNING;
+	if (l->attempt == 0) /* none yet */
 		at_end(l);
 	else
 		read_on(l);

@@ -166,6 +166,9 @@ struct store_session_open {
 	size_t ret_n_adopted;
 	struct core_task *ret_requeued;
 	size_t ret_n_requeued;
+	/* Exclusive rows of an older instance that the list lacks: re-stamped with this session, still RUNNING. */
+	struct core_adopted *ret_waiting;
+	size_t ret_n_waiting;
 	struct core_attempt *ret_fenced;
 	size_t ret_n_fenced;
 	void *ret_memory; /* backs all of these; freed by store_op_done_fields */

@@ -216,7 +216,8 @@ static void on_status(void *arg, const struct grpc_status *status)
 	s->status = *status;
 	s->status.details = NULL;
 	s->call = NULL;
-	memcpy(s->details, status->details, min_sz(sizeof(s->details), status->details_len));
+	if (status->details_len)
+		memcpy(s->details, status->details, min_sz(sizeof(s->details), status->details_len));
 }
 
 void start(struct seen *s, const char *path, enum grpc_call_kind kind, int64_t deadline_mono_ns)

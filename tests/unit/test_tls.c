@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/stream/stream_impl.h"
 #include "common/stream/tls.h"
 #include "tests/unit/bulk.h"
 #include "tests/unit/tls_files.h"
@@ -220,6 +221,23 @@ static void sessions_are_resumed(void **state)
 	finish(&m);
 }
 
+static void ticket_keys_grow_old(void **state)
+{
+	struct meeting m;
+	prepare(&m, strict_server, good_client);
+	exchange(&m, "localhost", 1000);
+	part(&m);
+	assert_true(tls_context_rotate_tickets(m.server));
+	exchange(&m, "localhost", 1000); /* and gets a ticket of the new key */
+	assert_true(stream_peer(m.b.s)->resumed);
+	part(&m);
+	assert_true(tls_context_rotate_tickets(m.server));
+	assert_true(tls_context_rotate_tickets(m.server));
+	exchange(&m, "localhost", 1000);
+	assert_false(stream_peer(m.b.s)->resumed);
+	finish(&m);
+}
+
 static void a_client_without_alpn_is_taken(void **state)
 {
 	struct meeting m;
@@ -228,6 +246,91 @@ static void a_client_without_alpn_is_taken(void **state)
 	prepare(&m, plain_server, client);
 	exchange(&m, "localhost", 10);
 	assert_string_equal(stream_peer(m.b.s)->alpn, "");
+	finish(&m);
+}
+
+struct sipper {
+	struct stream *s;
+	size_t sip; /* bytes read in one call */
+	size_t got;
+	bool open, ended;
+};
+
+static void on_sipper_open(void *arg)
+{
+	((struct sipper *)arg)->open = true;
+}
+
+static void on_sip(void *arg, int events)
+{
+	static char data[16384];
+	struct sipper *p = arg;
+	ssize_t n = stream_read(p->s, data, p->sip);
+	assert_true(n >= 0 || n == -EAGAIN);
+	if (n > 0)
+		p->got += (size_t)n;
+	if (n == 0) {
+		p->ended = true;
+		stream_want(p->s, 0);
+	}
+}
+
+static const struct stream_events sipper_events = { .on_open = on_sipper_open, .on_ready = on_sip };
+
+static void meet_sipper(struct meeting *m, struct sipper *p)
+{
+	prepare(m, plain_server, plain_client);
+	bulk_init(&m->a, 1, 2, 0);
+	bulk_init(&m->b, 2, 1, 0);
+	m->b.mute = true;
+	m->v.next = &m->b;
+	assert_int_equal(stream_connect(loop, (struct sockaddr *)&m->v.addr, m->v.addr_len, m->client, "localhost",
+					&sipper_events, p, &p->s), 0);
+	TURNS_UNTIL(loop, p->open && m->b.s);
+}
+
+static void bytes_in_openssl_are_told(void **state)
+{
+	struct meeting m;
+	struct sipper p = { .sip = 1 };
+	struct iovec iov = { (char[]){ "abc" }, 3 };
+	meet_sipper(&m, &p);
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(stream_writev(m.b.s, &iov, 1), 3);
+	/* One system call takes many of these small records in, and then the socket stays silent. */
+	stream_want(p.s, LOOP_READ);
+	TURNS_UNTIL(loop, p.got == 900);
+	stream_close(p.s);
+	finish(&m);
+}
+
+static void what_was_taken_arrives_before_the_end(void **state)
+{
+	static char data[40000];
+	struct meeting m;
+	struct sipper p = { .sip = sizeof(data) };
+	struct iovec iov = { data, sizeof(data) };
+	size_t taken = 0;
+	ssize_t n;
+	meet_sipper(&m, &p);
+	while ((n = stream_writev(m.b.s, &iov, 1)) > 0)
+		taken += (size_t)n;
+	assert_int_equal(n, -EAGAIN);
+	stream_want(p.s, LOOP_READ);
+	TURNS_UNTIL(loop, p.got == taken); /* nobody writes or asks to */
+
+	stream_want(p.s, 0);
+	while ((n = stream_writev(m.b.s, &iov, 1)) > 0)
+		taken += (size_t)n;
+	assert_int_equal(n, -EAGAIN);
+	stream_shutdown(m.b.s); /* with a record half written */
+	assert_int_equal(stream_writev(m.b.s, &iov, 1), -EPIPE);
+	stream_want(p.s, LOOP_READ);
+	TURNS_UNTIL(loop, p.ended);
+	assert_int_equal(p.got, taken);
+	/* The other direction is still open. */
+	assert_int_equal(stream_writev(p.s, &iov, 1), sizeof(data));
+	stream_close(p.s);
 	finish(&m);
 }
 
@@ -420,7 +523,7 @@ static void handshakes_are_limited_and_end(void **state)
 	m.server = context(true, plain_server);
 	m.client = context(false, plain_client);
 	bulk_server_start(&m.v, loop, (struct listener_config){
-		.tls = m.server, .max_handshakes = 2, .handshake_timeout_ns = 50 * NS_PER_MS });
+		.tls = m.server, .max_handshakes = 2, .handshake_timeout_ns = 400 * NS_PER_MS });
 	for (size_t i = 0; i < ARRAY_LEN(fd); i++)
 		fd[i] = half_open(&m.v);
 	/* All places are taken twice over, and yet the good one gets in after the others' deadlines. */
@@ -453,7 +556,10 @@ int main(void)
 		TEST(tls_carries_megabytes),
 		TEST(names_are_checked),
 		TEST(sessions_are_resumed),
+		TEST(ticket_keys_grow_old),
 		TEST(a_client_without_alpn_is_taken),
+		TEST(bytes_in_openssl_are_told),
+		TEST(what_was_taken_arrives_before_the_end),
 		TEST(wrong_ca_is_refused),
 		TEST(missing_client_certificate_is_refused),
 		TEST(foreign_client_certificate_is_refused),

@@ -1,0 +1,169 @@
+/* Jobs: one task on its way through this master, from the window to the acknowledged outcome.  Their life, their
+ * indexes, and the only function that changes a state; what makes it change is in attempt.c. */
+#include "server/core/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define BIT(s) (1u << (s))
+
+static const uint32_t legal[JOB_STATES] = {
+	[JOB_READY] = BIT(JOB_PREEMPTING),
+	[JOB_PREEMPTING] = BIT(JOB_INSERTING) | BIT(JOB_CLAIMING),
+	[JOB_INSERTING] = BIT(JOB_SENT) | BIT(JOB_TAKING_BACK),
+	[JOB_CLAIMING] = BIT(JOB_SENT) | BIT(JOB_TAKING_BACK),
+	[JOB_SENT] = BIT(JOB_RUNNING) | BIT(JOB_RECALLING) | BIT(JOB_TAKING_BACK) | BIT(JOB_RECORDING) |
+		     BIT(JOB_WAITING) | BIT(JOB_LEFT),
+	[JOB_RUNNING] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_TAKING_BACK) | BIT(JOB_WAITING) | BIT(JOB_LEFT),
+	[JOB_RECALLING] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_TAKING_BACK) | BIT(JOB_WAITING) |
+			  BIT(JOB_LEFT),
+	[JOB_ENDED] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_TAKING_BACK) | BIT(JOB_WAITING) | BIT(JOB_LEFT),
+	[JOB_RECORDING] = BIT(JOB_DONE) | BIT(JOB_ENDED) | BIT(JOB_TAKING_BACK),
+	[JOB_TAKING_BACK] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_LEFT) | BIT(JOB_WAITING),
+	[JOB_LEFT] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_WAITING),
+	[JOB_WAITING] = BIT(JOB_RUNNING) | BIT(JOB_RECORDING) | BIT(JOB_TAKING_BACK) | BIT(JOB_WAITING) | BIT(JOB_LEFT),
+	[JOB_DONE] = BIT(JOB_RECORDING) | BIT(JOB_RUNNING) | BIT(JOB_LEFT),
+};
+
+static bool by_task_state(enum job_state s) { return s <= JOB_CLAIMING; }
+
+static void index_out(struct core *c, struct job *j)
+{
+	map_remove(by_task_state(j->state) ? &c->by_task : &c->by_attempt, &j->node);
+}
+
+static void index_in(struct core *c, struct job *j)
+{
+	if (by_task_state(j->state)) {
+		map_put(&c->by_task, &j->node, &j->key.task, sizeof(j->key.task));
+		return;
+	}
+	j->key.attempt = j->t.attempt;
+	map_put(&c->by_attempt, &j->node, &j->key, sizeof(j->key));
+}
+
+static void left_state(struct core *c, struct job *j)
+{
+	c->n_state[j->state]--;
+	if (j->state == JOB_READY && heap_has(&j->worst))
+		window_remove(c, j);
+	if (j->state == JOB_SENT)
+		list_remove(&j->sent);
+	if (j->state == JOB_WAITING)
+		timer_set(c, &j->timer, NEVER);
+	if (j->state == JOB_DONE)
+		j->worker->n_done--;
+}
+
+void job_set_state(struct core *c, struct job *j, enum job_state to)
+{
+	assert(legal[j->state] & BIT(to));
+	bool moves = by_task_state(j->state) != by_task_state(to);
+	if (moves)
+		index_out(c, j);
+	left_state(c, j);
+	j->state = to;
+	c->n_state[to]++;
+	if (moves)
+		index_in(c, j);
+	if (to == JOB_SENT)
+		list_push_back(&j->worker->sent, &j->sent);
+	if (to == JOB_DONE)
+		j->worker->n_done++;
+}
+
+/* ---- life ---- */
+
+struct job *job_by_task(const struct core *c, const struct uuid *task)
+{
+	struct map_node *n = map_get(&c->by_task, task, sizeof(*task));
+	return n ? container_of(n, struct job, node) : NULL;
+}
+
+struct job *job_by_attempt(const struct core *c, struct core_attempt at)
+{
+	struct job_key key = { at.task, at.attempt };
+	struct map_node *n = map_get(&c->by_attempt, &key, sizeof(key));
+	return n ? container_of(n, struct job, node) : NULL;
+}
+
+static struct job *create(struct core *c, const struct core_task *t, struct queue *q, enum job_state state)
+{
+	struct job *j = xcalloc(1, sizeof(*j));
+	j->state = state;
+	j->t = *t;
+	j->t.queue = q ? q->name : NULL;
+	j->queue = q;
+	j->key.task = t->id;
+	j->lease_ns = max_i64(c->cfg.lease_ttl_ns, t->lease_ttl_ns);
+	heap_node_init(&j->best);
+	heap_node_init(&j->worst);
+	timer_init(&j->timer, TIMER_JOB);
+	list_init(&j->at_worker);
+	list_init(&j->sent);
+	list_init(&j->link_retry);
+	c->n_state[state]++;
+	index_in(c, j);
+	return j;
+}
+
+struct job *job_new(struct core *c, const struct core_task *t, struct queue *q)
+{
+	return create(c, t, q, JOB_READY);
+}
+
+void job_attach(struct job *j, struct worker *w)
+{
+	j->worker = w;
+	j->session = w->session;
+	list_push_back(&w->jobs, &j->at_worker);
+	w->n_jobs++;
+}
+
+void job_answered(struct core *c, struct job *j)
+{
+	if (!j->unanswered)
+		return;
+	j->unanswered = false;
+	j->worker->unanswered--;
+	worker_refresh(c, j->worker, true);
+}
+
+static void detach(struct core *c, struct job *j)
+{
+	struct worker *w = j->worker;
+	job_answered(c, j);
+	if (j->holds)
+		worker_free_slot(c, w, j);
+	list_remove(&j->at_worker);
+	w->n_jobs--;
+	j->worker = NULL;
+	worker_maybe_forget(c, w);
+}
+
+struct job *job_new_at(struct core *c, const struct core_task *t, struct worker *w, enum job_state state)
+{
+	struct job *old = job_by_attempt(c, (struct core_attempt){ t->id, t->attempt });
+	if (old)
+		job_free(c, old);
+	struct job *j = create(c, t, t->queue ? queue_get(c, t->queue) : NULL, state);
+	job_attach(j, w);
+	return j;
+}
+
+void job_free(struct core *c, struct job *j)
+{
+	index_out(c, j);
+	left_state(c, j);
+	timer_set(c, &j->timer, NEVER);
+	list_remove(&j->link_retry);
+	if (j->worker)
+		detach(c, j);
+	blob_unref(j->spec);
+	free(j);
+}
+
+struct core_attempt job_at(const struct job *j)
+{
+	return (struct core_attempt){ j->t.id, j->t.attempt + (by_task_state(j->state) ? 1 : 0) };
+}

@@ -1,0 +1,209 @@
+/* Queues: their names, and how the window follows the backlog in the store.
+ *
+ * Each queue has a cursor in the order (priority descending, seq ascending).  Rows up to the cursor are in the window
+ * or on their way through this master; rows after it are unread.  A row that there is no room for, or that is put
+ * out of the window for another, moves the cursor back to just before it. */
+#include "server/core/internal.h"
+
+#include <string.h>
+
+#define SWEEPS_MAX 100 /* queues swept per reconcile though the window holds rows of theirs */
+
+static struct queue *from_check(struct list *n) { return container_of(n, struct queue, link_check); }
+
+struct queue *queue_get(struct core *c, const char *name)
+{
+	size_t len = strlen(name);
+	struct map_node *n = map_get(&c->queues, name, len);
+	if (n)
+		return container_of(n, struct queue, node);
+	/* Names come from clients and workers: without a limit they fill the memory. */
+	if (c->queues.len >= (size_t)c->cfg.max_queues || len > CORE_NAME_MAX)
+		return NULL;
+	struct queue *q = xcalloc(1, sizeof(*q));
+	q->name = xstrdup(name);
+	heap_init(&q->classes, class_less);
+	heap_init(&q->worst, worst_less);
+	heap_node_init(&q->order);
+	struct list *const lists[] = { &q->parked, &q->class_list, &q->link_active, &q->link_parked, &q->link_check,
+				       &q->pools };
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		list_init(lists[i]);
+	q->turn = c->turn;
+	/* Once it is known which queues have rows, a name that was not among them has none. */
+	q->cursor = c->queues_known ? KEY_END : KEY_START;
+	q->sweep = KEY_START;
+	map_put(&c->queues, &q->node, q->name, len);
+	return q;
+}
+
+void queue_free(struct queue *q)
+{
+	struct list *n;
+	while ((n = list_pop_front(&q->class_list))) {
+		struct class *k = container_of(n, struct class, link);
+		heap_done(&k->jobs);
+		free(k);
+	}
+	heap_done(&q->classes);
+	heap_done(&q->worst);
+	free(q->name);
+	free(q);
+}
+
+void queue_check(struct core *c, struct queue *q)
+{
+	if (list_empty(&q->link_check))
+		list_push_back(&c->check, &q->link_check);
+}
+
+/* What one queue may hold of the window.  One share stays free, so that a queue that wakes up finds room. */
+size_t queue_share(const struct core *c)
+{
+	return max_sz(1, (size_t)c->cfg.window / (c->n_active + 1));
+}
+
+static void fill(struct core *c, struct queue *q, struct row_key from, size_t limit, bool sweeps)
+{
+	struct core_effect *f = emit(c, CORE_DO_FILL);
+	f->queue = q->name;
+	f->from_start = !key_before(KEY_START, from);
+	f->priority = from.priority;
+	f->seq = from.seq;
+	f->limit = (int32_t)limit;
+	q->filling = true;
+	q->fill_sweeps = sweeps;
+	q->fill_stale = false;
+	q->fill_from = from;
+}
+
+void queue_fill_checked(struct core *c)
+{
+	struct list *n;
+	size_t share = queue_share(c), chunk = min_sz((size_t)c->cfg.fill, share);
+	while ((n = list_pop_front(&c->check))) {
+		struct queue *q = from_check(n);
+		bool unread = key_before(q->cursor, KEY_END);
+		if (c->store_up && unread && !q->filling && q->n_ready <= chunk / 2 && q->n_ready < share)
+			fill(c, q, q->cursor, min_sz(chunk, share - q->n_ready), false);
+	}
+}
+
+/* PendingTaskReconciler: rows that no event told us of (late commits, other masters, lost notices). */
+void queue_reconcile(struct core *c)
+{
+	if (!c->store_up)
+		return;
+	if (!c->asking_queues) {
+		c->asking_queues = true;
+		emit(c, CORE_DO_QUEUES);
+	}
+	queue_ask_due(c);
+}
+
+void queue_on_queues(struct core *c, const struct core_event *ev)
+{
+	c->asking_queues = false;
+	if (!ev->queues.ok || !c->store_up)
+		return;
+	if (!c->queues_known) {
+		c->queues_known = true;
+		for (struct map_node *n = map_first(&c->queues); n; n = map_next(&c->queues, n))
+			queue_check(c, container_of(n, struct queue, node));
+	}
+	size_t sweeps = 0, n = ev->queues.n, first = n ? c->sweep_offset % n : 0;
+	for (size_t i = 0; i < n; i++) {
+		struct queue *q = queue_get(c, ev->queues.at[(first + i) % n]);
+		if (!q || q->filling)
+			continue;
+		if (!key_before(KEY_START, q->cursor)) {
+			queue_check(c, q);
+		} else if (q->n_ready == 0) {
+			/* None of its rows is in the window, so none may be known. */
+			fill(c, q, KEY_START, (size_t)c->cfg.fill, true);
+		} else if (sweeps < SWEEPS_MAX) {
+			sweeps++;
+			c->sweep_offset = (first + i + 1) % n;
+			fill(c, q, q->sweep, (size_t)c->cfg.fill, true);
+		}
+	}
+}
+
+void queue_on_filled(struct core *c, const struct core_event *ev)
+{
+	struct queue *q = queue_get(c, ev->filled.queue);
+	if (!q || !q->filling)
+		return;
+	q->filling = false;
+	if (!ev->filled.ok)
+		return; /* the reconciler asks again */
+	struct row_key last = q->fill_from;
+	size_t fresh = 0;
+	bool whole = true;
+	for (size_t i = 0; i < ev->filled.n; i++) {
+		const struct core_task *t = &ev->filled.at[i];
+		struct row_key key = { t->priority, t->seq };
+		if (key_before(q->cursor, key)) {
+			/* Rows between the cursor and the start of this answer were never read. */
+			if (key_before(q->cursor, q->fill_from)) {
+				whole = false;
+				break;
+			}
+			q->cursor = key;
+		}
+		bool known = job_by_task(c, &t->id);
+		if (!window_offer(c, t, 0) && key_before(q->cursor, key)) {
+			whole = false;
+			break;
+		}
+		fresh += !known;
+		last = key;
+	}
+	bool contiguous = !key_before(q->cursor, q->fill_from);
+	if (whole && ev->filled.exhausted && contiguous && !q->fill_stale)
+		q->cursor = KEY_END;
+	if (q->fill_sweeps) {
+		bool more = whole && !ev->filled.exhausted;
+		q->sweep = more && key_before(last, q->cursor) ? last : KEY_START;
+		/* Mostly rows that nobody told us of: there is a backlog that we took for read. */
+		if (more && fresh > ev->filled.n / 2 && key_before(last, q->cursor))
+			q->cursor = last;
+	}
+	queue_check(c, q);
+}
+
+/* ---- delayed rows ---- */
+
+void queue_ask_due(struct core *c)
+{
+	if (!c->store_up || c->asking_due)
+		return;
+	c->asking_due = true;
+	c->due_hint = NEVER;
+	timer_set(c, &c->due_timer, NEVER);
+	emit(c, CORE_DO_DUE)->limit = c->cfg.fill;
+}
+
+void queue_due_in(struct core *c, int64_t in_ns)
+{
+	int64_t at = c->now + in_ns;
+	if (c->asking_due)
+		c->due_hint = min_i64(c->due_hint, at);
+	else
+		timer_set(c, &c->due_timer, min_i64(c->due_timer.at, at));
+}
+
+void queue_on_due(struct core *c, const struct core_event *ev)
+{
+	c->asking_due = false;
+	if (!ev->due.ok)
+		return; /* the reconciler asks again */
+	for (size_t i = 0; i < ev->due.n; i++)
+		window_offer(c, &ev->due.at[i], 0);
+	int64_t next = c->due_hint;
+	if (ev->due.n >= (size_t)c->cfg.fill)
+		next = c->now;
+	else if (ev->due.next_in_ns >= 0)
+		next = min_i64(next, c->now + max_i64(ev->due.next_in_ns, NS_PER_MS));
+	timer_set(c, &c->due_timer, next);
+}

@@ -1,0 +1,345 @@
+/* Sessions: hello, the list, heartbeats, streams that end.
+ *
+ * One SESSION_OPEN per worker is on its way at a time; a hello that comes meanwhile waits and replaces one that waited
+ * before it.  The answer is applied even when its stream is gone by then: the store has stamped the rows with the
+ * new session, and only this master will judge them. */
+#include "server/core/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- peers ---- */
+
+struct peer *peer_find(const struct core *c, uint64_t id)
+{
+	struct map_node *n = map_get(&c->peers, &id, sizeof(id));
+	return n ? container_of(n, struct peer, node) : NULL;
+}
+
+static void peer_add(struct core *c, uint64_t id, struct worker *w)
+{
+	struct peer *p = xcalloc(1, sizeof(*p));
+	p->id = id;
+	p->worker = w;
+	map_put(&c->peers, &p->node, &p->id, sizeof(p->id));
+}
+
+void peer_remove(struct core *c, uint64_t id)
+{
+	struct peer *p = peer_find(c, id);
+	if (!p)
+		return;
+	map_remove(&c->peers, &p->node);
+	free(p);
+}
+
+struct worker *peer_worker(const struct core *c, uint64_t id)
+{
+	const struct peer *p = peer_find(c, id);
+	return p && p->worker->peer == id ? p->worker : NULL;
+}
+
+/* ---- hello ---- */
+
+void hello_free(struct core *c, struct hello *h)
+{
+	if (!h)
+		return;
+	if (h->pool)
+		pool_put(c, h->pool);
+	free(h->held);
+	free(h);
+}
+
+static struct hello *hello_copy(struct core *c, const struct core_event *ev)
+{
+	struct hello *h = xcalloc(1, sizeof(*h));
+	h->peer = ev->peer;
+	memcpy(h->instance, ev->hello.instance, sizeof(h->instance));
+	h->capacity = ev->hello.capacity;
+	h->capacity.slots = (int32_t)min_i64(max_i64(h->capacity.slots, 0), c->cfg.max_held);
+	h->in_process = ev->hello.in_process;
+	h->draining = ev->hello.draining;
+	h->heard = c->now;
+	h->n_held = ev->hello.n_held;
+	h->held = calloc(max_sz(1, h->n_held), sizeof(*h->held));
+	h->pool = pool_get(c, ev->hello.enforces_lease, ev->hello.queues, ev->hello.n_queues);
+	if (!h->held || !h->pool) {
+		hello_free(c, h);
+		return NULL;
+	}
+	if (h->n_held)
+		memcpy(h->held, ev->hello.held, h->n_held * sizeof(*h->held));
+	return h;
+}
+
+static void open_session(struct core *c, struct worker *w, struct hello *h)
+{
+	w->opening = h;
+	worker_refresh(c, w, false);
+	struct core_effect *f = emit_worker(c, CORE_DO_SESSION_OPEN, w);
+	uint8_t *instance = emit_alloc(c, CORE_INSTANCE_LEN);
+	memcpy(instance, h->instance, CORE_INSTANCE_LEN);
+	struct core_attempt *held = emit_alloc(c, h->n_held * sizeof(*held));
+	if (h->n_held)
+		memcpy(held, h->held, h->n_held * sizeof(*held));
+	f->instance = instance;
+	f->session = 0;
+	f->peer = h->peer;
+	f->held = held;
+	f->n_held = h->n_held;
+}
+
+/* The stream of a hello that has no session yet ends here. */
+static void hello_close(struct core *c, struct hello *h, enum core_close_code code)
+{
+	if (!h || h->dead)
+		return;
+	h->dead = true;
+	emit_close(c, h->peer, code);
+	peer_remove(c, h->peer);
+}
+
+void session_on_hello(struct core *c, const struct core_event *ev)
+{
+	if (peer_find(c, ev->peer)) {
+		emit_close(c, ev->peer, CORE_CLOSE_PROTOCOL);
+		return;
+	}
+	if (!c->store_up) {
+		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
+		return;
+	}
+	struct worker *w = worker_find(c, ev->hello.worker);
+	bool over = (!w && c->workers.len >= (size_t)c->cfg.max_workers) ||
+		    ev->hello.n_held > (size_t)c->cfg.max_held || strlen(ev->hello.worker) > CORE_NAME_MAX;
+	struct hello *h = over ? NULL : hello_copy(c, ev);
+	if (!h) {
+		emit_close(c, ev->peer, CORE_CLOSE_LIMIT);
+		return;
+	}
+	if (!w)
+		w = worker_new(c, ev->hello.worker);
+	peer_add(c, ev->peer, w);
+	if (!w->opening) {
+		open_session(c, w, h);
+	} else {
+		hello_close(c, w->opening, CORE_CLOSE_REPLACED);
+		hello_close(c, w->next, CORE_CLOSE_REPLACED);
+		hello_free(c, w->next);
+		w->next = h;
+	}
+	worker_timer(c, w);
+}
+
+/* ---- the answer ---- */
+
+static struct job *job_of(struct core *c, struct worker *w, struct core_attempt at)
+{
+	struct job *j = job_by_attempt(c, at);
+	if (j && j->worker != w) {
+		/* An attempt has one worker, and the store says that it is this one. */
+		job_free(c, j);
+		return NULL;
+	}
+	return j;
+}
+
+static void adopt(struct core *c, struct worker *w, const struct core_adopted *a, int64_t lease_from)
+{
+	struct job *j = job_of(c, w, (struct core_attempt){ a->task.id, a->task.attempt });
+	bool fresh = !j;
+	if (fresh)
+		j = job_new_at(c, &a->task, w, JOB_RUNNING);
+	j->lease_ns = a->lease_ns;
+	j->mark = w->mark;
+	if (lease_from) {
+		j->heard = fresh ? c->now : j->state == JOB_WAITING ? j->heard : lease_from;
+		job_input(c, j, IN_WAITING, NULL);
+		return;
+	}
+	job_input(c, j, IN_ADOPTED, NULL);
+	if (a->cancel_wish && w->peer)
+		emit_stop(c, w, job_at(j), CORE_STOP_CANCELLED);
+}
+
+static void fence(struct core *c, struct worker *w, struct core_attempt at)
+{
+	struct job *j = job_of(c, w, at);
+	if (!j) {
+		/* What it needs is not known; its slot is. */
+		struct core_task t = { .id = at.task, .attempt = at.attempt };
+		j = job_new_at(c, &t, w, JOB_LEFT);
+	}
+	j->mark = w->mark;
+	job_input(c, j, IN_FENCED, NULL);
+}
+
+static void become(struct core *c, struct worker *w, const struct hello *h, int64_t session)
+{
+	worker_drop_peer(c, w, true, CORE_CLOSE_REPLACED);
+	w->session = session;
+	memcpy(w->instance, h->instance, sizeof(w->instance));
+	w->capacity = h->capacity;
+	w->in_process = h->in_process;
+	w->draining = h->draining;
+	w->grace_end = NEVER;
+	w->hold_until = 0;
+	w->number = 0;
+	w->number_step = 0;
+	if (w->pool)
+		pool_put(c, w->pool);
+	w->pool = h->pool;
+	w->pool->n_workers++;
+	pool_widen(w->pool, &w->capacity.have);
+	if (!h->dead) {
+		w->peer = h->peer;
+		c->n_connected++;
+		emit_worker(c, CORE_DO_WELCOME, w);
+	} else if (w->in_process) {
+		w->gone_at = c->now;
+		w->grace_end = c->now + c->cfg.disconnect_grace_ns;
+	}
+}
+
+/* reconstructWorkerTasksFromRedis: what a worker holds is what its list and the rows agree on. */
+static void apply(struct core *c, struct worker *w, const struct hello *h, const struct core_event *ev)
+{
+	int64_t old_heard = max_i64(w->session ? w->heard : h->heard, 1);
+	w->heard = max_i64(w->heard, h->heard);
+	become(c, w, h, ev->opened.session);
+	w->mark++;
+	for (size_t i = 0; i < ev->opened.n_adopted; i++)
+		adopt(c, w, &ev->opened.adopted[i], 0);
+	for (size_t i = 0; i < ev->opened.n_waiting; i++)
+		adopt(c, w, &ev->opened.waiting[i], old_heard);
+	for (size_t i = 0; i < ev->opened.n_fenced; i++)
+		fence(c, w, ev->opened.fenced[i]);
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (j->mark != w->mark)
+			job_input(c, j, IN_LEFT_OUT, NULL);
+	}
+	for (size_t i = 0; i < ev->opened.n_requeued; i++)
+		window_offer(c, &ev->opened.requeued[i], 0);
+	emit_lease_beat(c, w);
+}
+
+void session_on_opened(struct core *c, const struct core_event *ev)
+{
+	/* The peer's entry may be gone with its stream; the worker is found by the opening itself. */
+	struct worker *w = worker_find(c, ev->opened.worker);
+	if (!w || !w->opening || w->opening->peer != ev->peer)
+		return;
+	struct hello *h = w->opening;
+	if (ev->opened.ok)
+		apply(c, w, h, ev);
+	else
+		hello_close(c, h, CORE_CLOSE_UNAVAILABLE);
+	w->opening = NULL;
+	hello_free(c, h);
+	struct hello *next = w->next;
+	w->next = NULL;
+	if (next && next->dead) {
+		hello_free(c, next);
+	} else if (next && c->store_up) {
+		open_session(c, w, next);
+	} else if (next) {
+		hello_close(c, next, CORE_CLOSE_UNAVAILABLE);
+		hello_free(c, next);
+	}
+	worker_refresh(c, w, true);
+	worker_heard(c, w, w->heard);
+	worker_maybe_forget(c, w);
+}
+
+/* ---- the stream ---- */
+
+/* checkAndFixStaleRunningTasks: the list of a heartbeat against memory, in stream order. */
+void session_on_heartbeat(struct core *c, const struct core_event *ev)
+{
+	struct worker *w = peer_worker(c, ev->peer);
+	if (!w)
+		return;
+	struct core_effect *f = emit_worker(c, CORE_DO_HEARTBEAT_ACK, w);
+	f->number = ev->heartbeat.number;
+	w->mark++;
+	for (size_t i = 0; i < ev->heartbeat.n_held; i++) {
+		struct job *j = job_by_attempt(c, ev->heartbeat.held[i]);
+		if (j && j->worker == w) {
+			j->mark = w->mark;
+			job_input(c, j, IN_LISTED, ev);
+		} else {
+			emit_stop(c, w, ev->heartbeat.held[i], CORE_STOP_FENCED);
+		}
+	}
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (j->mark != w->mark && j->number <= ev->heartbeat.last_dispatch)
+			job_input(c, j, IN_UNLISTED, ev);
+	}
+	emit_lease_beat(c, w);
+	w->hold_until = 0;
+	worker_refresh(c, w, true);
+	worker_heard(c, w, c->now);
+}
+
+void session_on_draining(struct core *c, const struct core_event *ev)
+{
+	struct worker *w = peer_worker(c, ev->peer);
+	if (!w)
+		return;
+	w->draining = true;
+	worker_refresh(c, w, false);
+}
+
+static void note_end(struct core *c)
+{
+	int64_t second = c->now / NS_PER_S;
+	size_t i = (size_t)second % GONE_BUCKETS;
+	if (c->ended[i].second != second || !c->ended[i].of) {
+		c->ended[i].second = second;
+		c->ended[i].gone = 0;
+		c->ended[i].of = c->n_connected;
+	}
+	c->ended[i].gone++;
+}
+
+/* More than a tenth of the streams ended in the same second (one alone proves nothing in a small fleet): then it is
+ * the network or this master, and streams that end say nothing about processes. */
+bool session_mass_end(const struct core *c, int64_t at)
+{
+	size_t gone = 0, of = 0;
+	for (int64_t s = at / NS_PER_S - 1; s <= at / NS_PER_S + 1; s++) {
+		size_t i = (size_t)(s + GONE_BUCKETS) % GONE_BUCKETS;
+		if (c->ended[i].second != s)
+			continue;
+		gone = max_sz(gone, c->ended[i].gone);
+		of = max_sz(of, c->ended[i].of);
+	}
+	return gone > 1 && gone * 10 > of;
+}
+
+void session_on_peer_gone(struct core *c, const struct core_event *ev)
+{
+	struct peer *p = peer_find(c, ev->peer);
+	if (!p)
+		return;
+	struct worker *w = p->worker;
+	if (w->opening && w->opening->peer == ev->peer) {
+		w->opening->dead = true;
+		peer_remove(c, ev->peer);
+	} else if (w->next && w->next->peer == ev->peer) {
+		peer_remove(c, ev->peer);
+		hello_free(c, w->next);
+		w->next = NULL;
+	} else {
+		note_end(c);
+		worker_drop_peer(c, w, false, CORE_CLOSE_REPLACED);
+		if (w->in_process) {
+			w->gone_at = c->now;
+			w->grace_end = c->now + c->cfg.disconnect_grace_ns;
+		}
+		worker_timer(c, w);
+	}
+}

@@ -1,0 +1,396 @@
+/* Workers: what they have free, who fits a task, when their leases end.
+ *
+ * Workers that serve the same queues form a pool; a pool keeps those that take something now in a heap, least used
+ * first.  A worker is known as long as its lease runs or an attempt of it is undecided. */
+#include "server/core/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+static struct worker *from_free(const struct heap_node *n) { return container_of(n, struct worker, free); }
+
+static bool free_less(const struct heap_node *a, const struct heap_node *b)
+{
+	const struct worker *x = from_free(a), *y = from_free(b);
+	return x->used != y->used ? x->used < y->used : x->given < y->given;
+}
+
+/* ---- pools ---- */
+
+static int by_address(const void *a, const void *b)
+{
+	const struct queue *const *x = a, *const *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+struct pool *pool_get(struct core *c, bool enforces, const char *const *queues, size_t n)
+{
+	struct queue **key = calloc(n + 1, sizeof(*key));
+	if (!key)
+		return NULL;
+	for (size_t i = 0; i < n; i++) {
+		key[1 + i] = queue_get(c, queues[i]);
+		if (!key[1 + i]) {
+			free(key);
+			return NULL;
+		}
+	}
+	qsort(key + 1, n, sizeof(*key), by_address);
+	size_t m = 0;
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || key[1 + i] != key[m])
+			key[1 + m++] = key[1 + i];
+	uintptr_t flag = enforces;
+	memcpy(&key[0], &flag, sizeof(flag));
+	struct map_node *found = map_get(&c->pools, key, (m + 1) * sizeof(*key));
+	if (found) {
+		free(key);
+		struct pool *p = container_of(found, struct pool, node);
+		p->n_workers++;
+		return p;
+	}
+	struct pool *p = xcalloc(1, sizeof(*p));
+	p->key = key;
+	p->n_queues = m;
+	p->enforces = enforces;
+	p->n_workers = 1;
+	heap_init(&p->free, free_less);
+	list_init(&p->link_all);
+	if (m == 0)
+		list_push_back(&c->pools_all, &p->link_all);
+	else
+		p->links = xcalloc(m, sizeof(*p->links));
+	for (size_t i = 0; i < m; i++) {
+		p->links[i].pool = p;
+		list_push_back(&key[1 + i]->pools, &p->links[i].at_queue);
+	}
+	map_put(&c->pools, &p->node, p->key, (m + 1) * sizeof(*key));
+	return p;
+}
+
+void pool_put(struct core *c, struct pool *p)
+{
+	if (--p->n_workers)
+		return;
+	assert(!p->free.len);
+	map_remove(&c->pools, &p->node);
+	list_remove(&p->link_all);
+	for (size_t i = 0; i < p->n_queues; i++)
+		list_remove(&p->links[i].at_queue);
+	heap_done(&p->free);
+	free(p->links);
+	free(p->key);
+	free(p);
+}
+
+/* ---- who fits ---- */
+
+bool worker_fits(const struct worker *w, const struct core_need *need)
+{
+	const struct core_need *have = &w->capacity.have, *used = &w->used_need;
+	return w->used < w->capacity.slots &&
+	       (need->gpus == 0 || need->gpus <= have->gpus - used->gpus) &&
+	       (have->cpu_millis == 0 || need->cpu_millis <= have->cpu_millis - used->cpu_millis) &&
+	       (have->memory_bytes == 0 || need->memory_bytes <= have->memory_bytes - used->memory_bytes);
+}
+
+static bool pool_could(const struct pool *p, const struct core_need *need)
+{
+	const struct core_need *max = &p->max;
+	return need->gpus <= max->gpus && need->cpu_millis <= max->cpu_millis && need->memory_bytes <= max->memory_bytes;
+}
+
+void pool_widen(struct pool *p, const struct core_need *have)
+{
+	struct core_need *max = &p->max;
+	max->gpus = have->gpus > max->gpus ? have->gpus : max->gpus;
+	if (have->cpu_millis == 0 || have->cpu_millis > max->cpu_millis)
+		max->cpu_millis = have->cpu_millis ? have->cpu_millis : INT32_MAX;
+	max->memory_bytes = have->memory_bytes ? max_i64(max->memory_bytes, have->memory_bytes) : INT64_MAX;
+}
+
+static struct worker *pool_match(const struct pool *p, const struct core_need *need, bool exclusive, uint64_t avoid,
+				 int64_t *budget)
+{
+	if (!p->free.len || (exclusive && !p->enforces) || !pool_could(p, need))
+		return NULL;
+	/* The array of a heap is nearly in order: the first that fits is among the least used. */
+	for (size_t i = 0; i < p->free.len; i++) {
+		struct worker *w = from_free(p->free.at[i]);
+		if (--*budget <= 0)
+			return NULL;
+		if (w->serial != avoid && worker_fits(w, need))
+			return w;
+	}
+	return NULL;
+}
+
+struct worker *worker_match(struct core *c, const struct queue *q, const struct core_need *need, bool exclusive,
+			    uint64_t avoid, int64_t *budget)
+{
+	struct worker *best = NULL;
+	list_each(it, &c->pools_all) {
+		struct worker *w = pool_match(container_of(it, struct pool, link_all), need, exclusive, avoid, budget);
+		if (w && (!best || free_less(&w->free, &best->free)))
+			best = w;
+	}
+	list_each(it, &q->pools) {
+		const struct pool *p = container_of(it, struct pool_link, at_queue)->pool;
+		--*budget;
+		struct worker *w = pool_match(p, need, exclusive, avoid, budget);
+		if (w && (!best || free_less(&w->free, &best->free)))
+			best = w;
+	}
+	return best;
+}
+
+static bool takes_something(const struct core *c, const struct worker *w)
+{
+	return w->peer && !w->opening && !w->draining && w->unanswered == 0 && c->now >= w->hold_until &&
+	       w->used < w->capacity.slots;
+}
+
+void worker_refresh(struct core *c, struct worker *w, bool gained)
+{
+	bool in = heap_has(&w->free), want = takes_something(c, w);
+	if (want && !in) {
+		heap_push(&w->pool->free, &w->free);
+		c->n_free++;
+		gained = true;
+	} else if (!want && in) {
+		heap_remove(&w->pool->free, &w->free);
+		c->n_free--;
+	} else if (in) {
+		heap_update(&w->pool->free, &w->free);
+	}
+	if (want && gained && list_empty(&w->link_fresh))
+		list_push_back(&c->fresh, &w->link_fresh);
+}
+
+bool worker_can_send(const struct worker *w, int64_t session)
+{
+	return w->peer && !w->opening && !w->draining && w->session == session;
+}
+
+/* A hello on its way is a sign of life too. */
+static int64_t heard(const struct worker *w)
+{
+	int64_t at = w->heard;
+	if (w->opening)
+		at = max_i64(at, w->opening->heard);
+	if (w->next)
+		at = max_i64(at, w->next->heard);
+	return at;
+}
+
+void worker_take_slot(struct core *c, struct worker *w, struct job *j)
+{
+	assert(!j->holds && j->worker == w);
+	j->holds = true;
+	w->used++;
+	w->used_need.gpus += j->t.need.gpus;
+	w->used_need.cpu_millis += j->t.need.cpu_millis;
+	w->used_need.memory_bytes += j->t.need.memory_bytes;
+	w->lease_at = min_i64(w->lease_at, heard(w) + j->lease_ns);
+	worker_refresh(c, w, false);
+}
+
+void worker_free_slot(struct core *c, struct worker *w, struct job *j)
+{
+	assert(j->holds && j->worker == w);
+	j->holds = false;
+	w->used--;
+	w->used_need.gpus -= j->t.need.gpus;
+	w->used_need.cpu_millis -= j->t.need.cpu_millis;
+	w->used_need.memory_bytes -= j->t.need.memory_bytes;
+	assert(w->used >= 0);
+	worker_refresh(c, w, true);
+}
+
+/* ---- life ---- */
+
+struct worker *worker_find(const struct core *c, const char *id)
+{
+	struct map_node *n = map_get(&c->workers, id, strlen(id));
+	return n ? container_of(n, struct worker, node) : NULL;
+}
+
+struct worker *worker_new(struct core *c, const char *id)
+{
+	struct worker *w = xcalloc(1, sizeof(*w));
+	w->id = xstrdup(id);
+	w->serial = ++c->serial;
+	list_init(&w->jobs);
+	list_init(&w->sent);
+	list_init(&w->link_fresh);
+	list_init(&w->link_dead);
+	heap_node_init(&w->free);
+	timer_init(&w->timer, TIMER_WORKER);
+	w->heard = c->now;
+	w->lease_at = c->now + c->cfg.lease_ttl_ns;
+	w->grace_end = NEVER;
+	map_put(&c->workers, &w->node, w->id, strlen(w->id));
+	return w;
+}
+
+void worker_free(struct worker *w)
+{
+	free(w->id);
+	free(w);
+}
+
+/* Its id may come again. The memory goes at the start of the next step: effects still name it. */
+void worker_maybe_forget(struct core *c, struct worker *w)
+{
+	if (w->peer || w->opening || w->next || w->n_jobs || !list_empty(&w->link_dead))
+		return;
+	if (w->session && c->now < w->heard + c->cfg.lease_ttl_ns)
+		return;
+	worker_refresh(c, w, false);
+	timer_set(c, &w->timer, NEVER);
+	list_remove(&w->link_fresh);
+	if (w->pool)
+		pool_put(c, w->pool);
+	w->pool = NULL;
+	map_remove(&c->workers, &w->node);
+	list_push_back(&c->dead, &w->link_dead);
+}
+
+void worker_drop_peer(struct core *c, struct worker *w, bool close, enum core_close_code code)
+{
+	if (!w->peer)
+		return;
+	if (close)
+		emit_close(c, w->peer, code);
+	uint64_t gone = w->peer;
+	w->peer = 0;
+	c->n_connected--;
+	peer_remove(c, gone);
+	worker_refresh(c, w, false);
+}
+
+/* ---- leases ---- */
+
+static bool runs_on_lease(const struct job *j)
+{
+	return j->state >= JOB_SENT && j->state != JOB_WAITING && !j->lost;
+}
+
+/* When the next lease of this worker ends: its own, or that of an attempt. */
+static void lease_next(struct core *c, struct worker *w)
+{
+	int64_t from = heard(w), own = from + c->cfg.lease_ttl_ns;
+	w->lease_at = own > c->now ? own : NEVER;
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (runs_on_lease(j))
+			w->lease_at = min_i64(w->lease_at, from + j->lease_ns);
+	}
+}
+
+void worker_heard(struct core *c, struct worker *w, int64_t at)
+{
+	w->heard = max_i64(w->heard, at);
+	lease_next(c, w);
+	worker_timer(c, w);
+}
+
+void worker_timer(struct core *c, struct worker *w)
+{
+	int64_t at = c->store_up ? min_i64(w->lease_at, w->grace_end) : NEVER;
+	if (!list_empty(&w->sent))
+		at = min_i64(at, container_of(w->sent.next, struct job, sent)->accept_by);
+	if (w->hold_until > c->now)
+		at = min_i64(at, w->hold_until);
+	timer_set(c, &w->timer, at);
+}
+
+/* Each attempt by its own lease, the worker by the default one. The stream is closed then, so that the worker comes
+ * anew with its list. */
+static void judge_leases(struct core *c, struct worker *w)
+{
+	int64_t from = heard(w);
+	bool ended = c->now >= from + c->cfg.lease_ttl_ns;
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (runs_on_lease(j) && c->now >= from + j->lease_ns) {
+			ended = true;
+			job_input(c, j, IN_LOST, NULL);
+		}
+	}
+	if (ended)
+		worker_drop_peer(c, w, true, CORE_CLOSE_UNAVAILABLE);
+	lease_next(c, w);
+}
+
+static void judge_grace(struct core *c, struct worker *w)
+{
+	w->grace_end = NEVER;
+	if (session_mass_end(c, w->gone_at))
+		return;
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (runs_on_lease(j) && !j->t.exclusive)
+			job_input(c, j, IN_LOST, NULL);
+	}
+}
+
+void worker_on_timer(struct core *c, struct worker *w)
+{
+	while (!list_empty(&w->sent)) {
+		struct job *j = container_of(w->sent.next, struct job, sent);
+		if (j->accept_by > c->now)
+			break;
+		job_input(c, j, IN_LATE, NULL);
+	}
+	if (c->store_up && w->grace_end <= c->now)
+		judge_grace(c, w);
+	if (c->store_up && w->lease_at <= c->now)
+		judge_leases(c, w);
+	worker_refresh(c, w, false);
+	worker_maybe_forget(c, w);
+	if (list_empty(&w->link_dead))
+		worker_timer(c, w);
+}
+
+/* Start-up grace: a master that could not have taken anything back for more than a tenth of a lease judges nobody by
+ * that time. */
+void worker_store_back(struct core *c, int64_t away_ns)
+{
+	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
+		struct worker *w = container_of(n, struct worker, node);
+		int64_t shortest = c->cfg.lease_ttl_ns;
+		list_each(it, &w->jobs)
+			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
+		worker_heard(c, w, away_ns > shortest / 10 ? c->now : w->heard);
+	}
+	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {
+		struct job *j = container_of(n, struct job, node);
+		if (j->state == JOB_WAITING) {
+			if (away_ns > j->lease_ns / 10)
+				j->heard = max_i64(j->heard, c->now);
+			timer_set(c, &j->timer, j->heard + j->lease_ns);
+		}
+	}
+}
+
+void worker_stalled(struct core *c, int64_t ns)
+{
+	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
+		struct worker *w = container_of(n, struct worker, node);
+		if (w->opening)
+			w->opening->heard += ns;
+		if (w->grace_end != NEVER)
+			w->grace_end += ns;
+		list_each(it, &w->sent)
+			container_of(it, struct job, sent)->accept_by += ns;
+		worker_heard(c, w, w->heard + ns);
+	}
+	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {
+		struct job *j = container_of(n, struct job, node);
+		if (j->state == JOB_WAITING) {
+			j->heard += ns;
+			timer_set(c, &j->timer, j->heard + j->lease_ns);
+		}
+	}
+}
