@@ -58,8 +58,14 @@ void fixture_arm(struct fixture *f)
 	loop_timer_set(&f->guard, loop_now_mono_ns(f->loop) + 20 * NS_PER_S);
 }
 
+/* A turn whose timers made the condition true sleeps all the same: the tick ends that. */
+static void on_tick(struct loop_timer *t)
+{
+}
+
 void fixture_turn(struct fixture *f)
 {
+	loop_timer_set(&f->tick, loop_now_mono_ns(f->loop) + 10 * NS_PER_MS);
 	loop_turn(f->loop, true);
 }
 
@@ -100,6 +106,7 @@ void fixture_open(struct fixture *f, enum fixture_kind kind, struct redis_server
 		f->verdicts[i] = NO_VERDICT;
 	assert_int_equal(loop_new(&f->loop), 0);
 	loop_timer_init(&f->guard, f->loop, on_guard);
+	loop_timer_init(&f->tick, f->loop, on_tick);
 	if (kind == FIXTURE_MEMORY) {
 		const struct lease_memory_config cfg = { .task_key_ttl_ns = TTK_NS, .max_pending = o->max_pending };
 		f->l = lease_memory_new(f->loop, &cfg, &events, f);
@@ -117,6 +124,7 @@ void fixture_close(struct fixture *f)
 	lease_free(f->l);
 	f->l = NULL;
 	loop_timer_stop(&f->guard);
+	loop_timer_stop(&f->tick);
 	loop_turn(f->loop, false);
 	loop_turn(f->loop, false);
 	loop_free(f->loop);

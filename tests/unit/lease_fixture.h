@@ -17,6 +17,7 @@ struct fixture {
 	struct redis_server *server; /* REDIS */
 	struct loop *loop;
 	struct loop_timer guard;     /* a test that waits for what never comes fails */
+	struct loop_timer tick;
 	struct lease *l;
 	bool inside;                 /* of a call: callbacks are forbidden */
 	int verdicts[FIXTURE_COOKIES];

@@ -49,6 +49,6 @@ const char *const redis_scripts[SCRIPTS] = {
 		"end\n"
 		"return 0\n",
 	[SCRIPT_HB] =
-		"local hb = redis.call('GET', KEYS[1])\n"
-		"return hb and { hb, redis.call('PTTL', KEYS[1]) }\n",
+		("local hb = redis.call('GET', KEYS[1])\n"
+		 "return hb and { hb, redis.call('PTTL', KEYS[1]) }\n"),
 };
