@@ -46,6 +46,11 @@ def wait_for(condition, what="the condition", timeout=PATIENCE):
         pause = min(pause * 1.5, 0.05)
 
 
+def dying_with_us(how="KILL"):
+    """What goes before a command that must not outlive the tests, however these end."""
+    return ["setpriv", "--pdeathsig", how, "--"]
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -70,7 +75,7 @@ class Postgres:
         if os.geteuid() == 0:  # Postgres refuses to run as root
             owner = "postgres" if self._user("postgres") else "nobody"
             shutil.chown(self.folder, owner)
-            self.prefix = ["runuser", "-u", owner, "--"]
+            self.prefix = ["setpriv", f"--reuid={owner}", f"--regid={pwd.getpwnam(owner).pw_gid}", "--clear-groups", "--"]
         self._run("initdb", "-D", self.data, "-U", self.USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         with open(self.data / "postgresql.conf", "a") as conf:
             conf.write(
@@ -97,8 +102,9 @@ class Postgres:
         if self.process and self.process.poll() is None:
             return
         with open(self.folder / "log", "ab") as log:
+            command = [*self.prefix, *dying_with_us("INT"), self.bin / "postgres", "-D", self.data]
             self.process = subprocess.Popen(
-                [*self.prefix, self.bin / "postgres", "-D", self.data], cwd=self.folder, stdout=log, stderr=log
+                command, cwd=self.folder, stdout=log, stderr=log
             )
         wait_for(self._answers, lambda: (self.folder / "log").read_text()[-2000:])
 
@@ -125,15 +131,21 @@ class Postgres:
     def create_database(self):
         self.databases += 1
         name = f"t{self.databases}"
-        with self.connect("postgres") as c, c.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name}")
-        c.close()
+        self.execute("postgres", f"CREATE DATABASE {name}")
         return name
 
     def drop_database(self, name):
-        with self.connect("postgres") as c, c.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        c.close()
+        self.execute("postgres", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def execute(self, database, statement, arguments=()):
+        """The rows, or None for a statement that has none. Each statement is a transaction of its own."""
+        connection = self.connect(database)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement, arguments or None)
+                return cursor.fetchall() if cursor.description else None
+        finally:
+            connection.close()
 
     def url(self, database):
         return f"postgres://{self.USER}@127.0.0.1:{self.port}/{database}"
@@ -153,7 +165,7 @@ class Redis:
             return
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                [*dying_with_us(), "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                  "--dir", str(self.folder)], stdout=log, stderr=log,
             )
         wait_for(self._answers, "Redis answers")
@@ -202,7 +214,7 @@ class Cluster:
 
     def start(self, env=None, wait=True):
         assert self.process is None or self.process.poll() is not None
-        command = [str(REINSD), *(f"--{key}={value}" for key, value in self.flags.items())]
+        command = [*dying_with_us(), str(REINSD), *(f"--{key}={value}" for key, value in self.flags.items())]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env={**os.environ, **self.env, **(env or {})}
@@ -356,13 +368,7 @@ class Cluster:
     # ---- looking behind it ----
 
     def sql(self, query, *arguments):
-        connection = self.postgres.connect(self.database)
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query, arguments)
-                return cursor.fetchall() if cursor.description else None
-        finally:
-            connection.close()
+        return self.postgres.execute(self.database, query, arguments)
 
 
 def make_spec(**fields):

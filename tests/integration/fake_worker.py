@@ -99,6 +99,7 @@ class FakeWorker:
         self.last_dispatch = 0
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
         self.resend = True  # outcomes not acknowledged, after each welcome
+        self._keep = None
         self._stopping = threading.Event()
         self._beater = threading.Thread(target=self._beat, daemon=True)
         self._beater.start()
@@ -149,6 +150,22 @@ class FakeWorker:
                     raise
                 time.sleep(0.05)
 
+    def keep_connected(self):
+        """From now on a stream that ends is followed by another, as a worker's own loop would."""
+        self._keep = threading.Thread(target=self._reconnect_for_ever, daemon=True)
+        self._keep.start()
+        return self
+
+    def _reconnect_for_ever(self):
+        while not self._stopping.wait(0.02):
+            stream = self.stream
+            if stream and not stream.status:
+                continue
+            try:
+                self.connect(timeout=5)
+            except AssertionError:
+                continue
+
     def kill(self):
         """The connection breaks without a word (only with proxy=True); no heartbeat follows."""
         self.beat = False
@@ -158,6 +175,8 @@ class FakeWorker:
 
     def close(self):
         self._stopping.set()
+        if self._keep:
+            self._keep.join(10)
         if self.stream:
             self.stream.close()
         if self.proxy:
