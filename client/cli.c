@@ -28,7 +28,7 @@ static const struct {
 	const char *hint; /* %s: the server's address */
 } failures[] = {
 	{ STATUS_UNAVAILABLE, EXIT_UNAVAILABLE,
-	  "is reinsd running at %s? Set --server or REINS_SERVER, and see `reins ping`" },
+	  "is reinsd running at %s? Another address is given by --server or REINS_SERVER" },
 	{ STATUS_DEADLINE_EXCEEDED, EXIT_TIMED_OUT,
 	  "no answer from %s in time; see `reins ping`, or allow more with --deadline" },
 	{ STATUS_PERMISSION_DENIED, EXIT_DENIED, "%s knows you but does not allow this; ask who runs it" },

@@ -24,8 +24,9 @@ struct grpc_method {
 	void (*on_half_close)(struct grpc_call *call);
 	/* BIDI and SERVER_STREAM: the queue fell below half after a send was refused with -EAGAIN. */
 	void (*on_writable)(struct grpc_call *call);
-	/* Always called once, last: the call is over (finished by us, cancelled or reset by the peer, its
-	 * deadline passed, or its connection lost).  `call` may not be used afterwards. */
+	/* Always called once, last, for each call that on_request or on_start was called for: the call is over
+	 * (finished by us, cancelled or reset by the peer, its deadline passed, or its connection lost).  A request
+	 * that was refused or given up before it was whole has neither.  `call` may not be used afterwards. */
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 

@@ -306,7 +306,7 @@ static void input_single(struct grpc_call *c)
 	} else if (must_park(c)) {
 		list_push_back(&c->sc->parked, &c->parked);
 	} else if (!c->requested) {
-		c->requested = true;
+		c->requested = c->told = true;
 		h2_mark_started(c->s);
 		struct h2_stream *s = c->s;
 		c->method->on_request(c, m.data, m.len);
@@ -388,6 +388,7 @@ void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news
 		if (news & H2_NEWS_END)
 			c->peer_done = true;
 		if (c->method->shape == GRPC_BIDI) {
+			c->told = true;
 			h2_mark_started(s);
 			respond(c);
 			c->method->on_start(c);
@@ -419,7 +420,8 @@ void server_call_work(struct grpc_server *srv)
 				continue;
 			list_remove(&c->todo);
 		}
-		c->method->on_end(c, c->finished);
+		if (c->told)
+			c->method->on_end(c, c->finished);
 		call_free(c);
 	}
 }

@@ -51,6 +51,7 @@ struct grpc_call {
 	int64_t deadline_mono_ns;
 	size_t max_message;
 	bool peer_done;      /* END_STREAM arrived */
+	bool told;           /* the handler knows of the call, on_end is due to it */
 	bool told_half_close;
 	bool requested;      /* on_request was called */
 	bool headers_sent;

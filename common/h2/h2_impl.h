@@ -27,7 +27,7 @@ struct h2 {
 	size_t n_streams, n_open, n_spare;
 	size_t in_total, out_total;
 	size_t in_uncredited; /* connection credit owed to the peer */
-	bool got_settings, got_goaway, draining, drain_finished, ping_waiting, dead, aborted;
+	bool got_settings, got_goaway, draining, drain_finished, goaway_due, ping_waiting, dead, aborted;
 	char error[256];
 	char goaway_text[160];
 	struct h2_guard guard;
@@ -54,7 +54,7 @@ struct h2_stream {
 	bool out_ending;    /* no more bytes from us */
 	bool out_closed;    /* END_STREAM left */
 	bool in_closed;     /* END_STREAM arrived */
-	bool closed, unprocessed;
+	bool closed, reset, unprocessed;
 };
 
 void h2_news(struct h2_stream *s, unsigned news);

@@ -1,6 +1,6 @@
 """A private Postgres, a private Redis and a reinsd on them.
 
-One Postgres and one Redis serve the whole session; each Cluster has a database of its own in both. REINS_BUILD_DIR names the build folder (./build)."""
+One Postgres and one Redis serve the whole session; each Cluster has a database of its own in both. REINS_BUILD names the build folder (default: build)."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ import pytest
 import redis
 
 ROOT = stubs.ROOT
-BUILD = pathlib.Path(os.environ.get("REINS_BUILD_DIR", ROOT / "build")).resolve()
+BUILD = pathlib.Path(os.environ.get("REINS_BUILD", ROOT / "build")).resolve()
 REINSD = BUILD / "server" / "reinsd"
 PATIENCE = 30.0  # longest wait for anything that must happen
 
@@ -228,17 +228,16 @@ class Cluster:
         return self.health() == "SERVING"
 
     def health(self, service=""):
-        """SERVING, NOT_SERVING, or None while nobody answers; by raw bytes (see stubs.py)."""
-        name = service.encode()
-        body = (b"\x0a" + bytes([len(name)]) + name) if name else b""
+        """SERVING, NOT_SERVING, or None while nobody answers."""
+        request = stubs.health_pb2.HealthCheckRequest(service=service)
         with grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
             try:
-                reply = channel.unary_unary("/grpc.health.v1.Health/Check")(body, timeout=5)
+                reply = stubs.every.health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
             except grpc.RpcError as e:
                 if e.code() == grpc.StatusCode.UNAVAILABLE:
                     return None
                 raise
-        return {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}.get(reply, "UNKNOWN")
+        return stubs.health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
@@ -404,7 +403,7 @@ def servers():
 @pytest.fixture(scope="session")
 def need_reinsd():
     if not REINSD.exists():
-        pytest.fail(f"{REINSD} is not there: build first, or name the build folder in REINS_BUILD_DIR")
+        pytest.fail(f"{REINSD} is not there: build first, or name the build folder in REINS_BUILD")
 
 
 @pytest.fixture

@@ -169,6 +169,9 @@ static void cancel(void **state)
 	grpc_client_cancel(other.call);
 	until(&r, other.done);
 	assert_int_equal(other.status.code, STATUS_CANCELLED);
+	for (int i = 0; i < 50; i++)
+		loop_turn(r.loop, false);
+	assert_false(r.closed);
 	seen_done(&s);
 	seen_done(&other);
 	rig_done(&r);
