@@ -10,14 +10,14 @@
 
 enum step { START, SETTINGS, VERSION, LOCK, LOCKED_VERSION, MIGRATE, IDENTITY };
 
-/* Plans are made once per connection and must stay right while a table grows from nothing to millions
- * of rows: so the planner is not asked whether a scan of the whole table would do. */
 /* By a query, whose snapshot is newer than the lock: to_regclass would answer from a cache that waiting for an
  * advisory lock doesn't refresh, and two that start on an empty database would both make the schema. */
 #define HAS_SCHEMA                                                                               \
 	"EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace " \
 	"WHERE n.nspname = 'reins' AND c.relname = 'meta')::text"
 
+/* Plans are made once per connection and must stay right while a table grows from nothing to millions
+ * of rows: so the planner is not asked whether a scan of the whole table would do. */
 static const char settings[] =
 	"SET search_path = reins; SET client_min_messages = warning; SET timezone = 'UTC';"
 	"SET default_transaction_isolation = 'read committed'; SET bytea_output = 'hex';"
