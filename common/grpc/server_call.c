@@ -464,7 +464,7 @@ void server_call_work(struct grpc_server *srv)
 				continue;
 			list_remove(&c->todo);
 		}
-		if (c->told)
+		if (c->told && c->method->on_end)
 			c->method->on_end(c, c->finished);
 		call_free(c);
 	}

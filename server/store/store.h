@@ -55,6 +55,7 @@ struct store_op {
 	bool maybe_done;
 	char text[160];
 	void (*done)(struct store_op *op);
+	uint16_t sent, tries; /* the store's while submitted */
 };
 
 enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
@@ -97,7 +98,8 @@ struct store_insert {
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
 	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
-	 * first is submitted, all get their verdicts before the first's done is called. */
+	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
+	 * the whole group's.  A key conflict in one creates none of the group: the others' verdict is 0 then. */
 	struct store_insert *group_next;
 	int32_t group_n;
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
@@ -110,8 +112,8 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
-	struct core_task ret_task; /* attempt, failures, retry policy */
-	struct blob *ret_spec;     /* a reference for the caller when won */
+	struct core_task ret_task; /* the row now: attempt, failures, retry policy; .queue is the input's pointer */
+	struct blob *ret_spec;     /* when won; freed by store_op_done_fields unless the caller takes it (sets NULL) */
 };
 
 struct store_record {
@@ -129,7 +131,9 @@ struct store_record {
 	int64_t retry_in_ns;       /* delay if attempts remain */
 	enum core_record_verdict ret_verdict;
 	enum store_state ret_state;  /* the row's, when RECORDED */
-	struct core_task ret_task;   /* its ready row when ret_state is PENDING; due after retry_in_ns */
+	/* Its ready row when ret_state is PENDING; due after retry_in_ns.  ret_state is RUNNING when the outcome was
+	 * recorded, but that became known only after a lost connection and the task has gone on since. */
+	struct core_task ret_task;
 	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
 };
 
@@ -161,7 +165,7 @@ struct store_session_open {
 	size_t n_held;
 	bool in_process;
 	int64_t ret_session;
-	bool ret_new_instance;
+	bool ret_new_instance; /* the worker's row named another instance before, or there was none */
 	struct core_adopted *ret_adopted;
 	size_t ret_n_adopted;
 	struct core_task *ret_requeued;
