@@ -26,7 +26,8 @@ struct grpc_method {
 	void (*on_writable)(struct grpc_call *call);
 	/* Always called once, last, for each call that on_request or on_start was called for: the call is over
 	 * (finished by us, cancelled or reset by the peer, its deadline passed, or its connection lost).  A request
-	 * that was refused or given up before it was whole has neither.  `call` may not be used afterwards. */
+	 * that was refused or given up before it was whole has neither.  `call` may not be used afterwards.  NULL for
+	 * a method that answers in on_request and keeps nothing of the call. */
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 

@@ -10,6 +10,12 @@
 
 enum step { START, SETTINGS, VERSION, LOCK, LOCKED_VERSION, MIGRATE, IDENTITY };
 
+/* By a query, whose snapshot is newer than the lock: to_regclass would answer from a cache that waiting for an
+ * advisory lock doesn't refresh, and two that start on an empty database would both make the schema. */
+#define HAS_SCHEMA                                                                               \
+	"EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace " \
+	"WHERE n.nspname = 'reins' AND c.relname = 'meta')::text"
+
 /* Plans are made once per connection and must stay right while a table grows from nothing to millions
  * of rows: so the planner is not asked whether a scan of the whole table would do. */
 static const char settings[] =
@@ -23,10 +29,9 @@ static const char settings[] =
 	"SELECT set_config('statement_timeout', '%" PRId64 "', false);"
 	"SELECT current_setting('fsync'), current_setting('transaction_read_only'), pg_is_in_recovery()::text, "
 	"current_setting('server_version_num'), current_setting('server_encoding'), "
-	"(to_regclass('reins.meta') IS NOT NULL)::text";
+	HAS_SCHEMA;
 
-static const char locking[] =
-	"BEGIN; SELECT pg_advisory_xact_lock(7239204117); SELECT (to_regclass('reins.meta') IS NOT NULL)::text";
+static const char locking[] = "BEGIN; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
 static const char versions[] = "SELECT value FROM reins.meta WHERE key = 'schema'";
 static const char identity[] = "SELECT reins.make_partitions(2); SELECT value FROM reins.meta WHERE key = 'store_id'";
 
