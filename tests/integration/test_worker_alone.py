@@ -27,10 +27,10 @@ def master(stubs):
 def make_worker(build_dir, tmp_path, master):
     made = []
 
-    def make(port=None, name='w', **flags):
+    def make(name='w', server=None, **flags):
         folder = tmp_path / f'{name}{len(made)}'
         folder.mkdir()
-        made.append(Worker(build_dir, folder, f'127.0.0.1:{port or master.port}', **flags))
+        made.append(Worker(build_dir, folder, server or f'127.0.0.1:{master.port}', **flags))
         return made[-1].start()
     yield make
     for w in made:
