@@ -325,7 +325,7 @@ static void step_session(void)
 	struct store_session_open o = session_open(k->name, (uint8_t)k->instance, held, n);
 	assert_int_equal(o.ret_session, k->session + 1);
 	k->session = o.ret_session;
-	size_t adopted = 0, requeued = 0;
+	size_t adopted = 0, requeued = 0, waiting = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct mtask *t = find(&held[i]);
 		if (held[i].attempt != t->core.attempt)
@@ -345,8 +345,13 @@ static void step_session(void)
 	for (int i = 0; i < n_tasks; i++) {
 		struct mtask *t = &tasks[i];
 		bool other = t->instance != k->instance;
-		if (t->state != STORE_RUNNING || t->worker != w || t->session == k->session || (t->core.exclusive && other))
+		if (t->state != STORE_RUNNING || t->worker != w || t->session == k->session)
 			continue;
+		if (t->core.exclusive && other) {
+			t->session = k->session;
+			waiting++;
+			continue;
+		}
 		bool counted = other || t->began;
 		model_lose(t, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false);
 		requeued += t->state == STORE_PENDING;
@@ -355,6 +360,7 @@ static void step_session(void)
 	assert_int_equal(o.ret_n_adopted, adopted);
 	assert_int_equal(o.ret_n_fenced, n - adopted);
 	assert_int_equal(o.ret_n_requeued, requeued);
+	assert_int_equal(o.ret_n_waiting, waiting);
 	store_op_done_fields(&o.op);
 }
 
@@ -378,7 +384,7 @@ static void check_task(const struct mtask *t, const struct store_task *got)
 	if (t->state > STORE_RUNNING)
 		assert_int_equal(got->outcome, t->outcome);
 	if (t->state == STORE_RUNNING)
-		assert_int_equal(got->cancel_requested, t->wish);
+		assert_int_equal(got->cancel_requested_wall_us > 0, t->wish);
 }
 
 static void check_all(void)
