@@ -53,7 +53,7 @@ static void measure(const char *name, void *first, size_t size, size_t in_flight
 	printf("  %-7s %8.0f rows/s  (%.0f rows a batch)\n", name, (double)total / s, (double)total / (double)batches);
 }
 
-static void bench(const char *url, int32_t batch)
+static void bench(const char *url, int32_t batch, size_t in_flight)
 {
 	struct pg_store_config cfg;
 	pg_store_config_default(&cfg);
@@ -63,8 +63,7 @@ static void bench(const char *url, int32_t batch)
 		exit(1);
 	while (!store->up)
 		loop_turn(loop, true);
-	size_t in_flight = (size_t)batch * 8;
-	printf("batches of %d:\n", batch);
+	printf("batches of %d, %zu in flight:\n", batch, in_flight);
 	struct uuid7_maker ids = {0};
 	struct store_insert *in = xcalloc(total, sizeof(*in));
 	struct store_claim *cl = xcalloc(total, sizeof(*cl));
@@ -114,8 +113,10 @@ int main(int argc, char **argv)
 		pg_server_start(&server, true);
 	if (loop_new(&loop) < 0)
 		return 1;
-	bench(url[0] ? url : server.url, 64);
-	bench(url[0] ? url : server.url, 500);
+	bench(url[0] ? url : server.url, 64, 512);
+	bench(url[0] ? url : server.url, 500, 4000);
+	total = total / 50 + 1;
+	bench(url[0] ? url : server.url, 1, 1);
 	loop_turn(loop, false);
 	loop_free(loop);
 	if (!url[0])

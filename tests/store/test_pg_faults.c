@@ -391,6 +391,35 @@ static void large_both_ways(void **state)
 	blob_unref(large);
 }
 
+static void locked_table(void **state)
+{
+	struct pg_store_config c = config;
+	struct store *s;
+	c.statement_timeout_ns = 100 * MS;
+	/* The first host refuses, which must not matter. */
+	char url[160];
+	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:1,localhost:%d/postgres", server.port);
+	c.url = url;
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
+	harness_wait_up(s);
+	struct store_insert o = insert_of("locked");
+	assert_int_equal(run_any(s, &o.op, STORE_INSERT), STORE_OK);
+	PGconn *pq = PQconnectdb(server.url);
+	PQclear(PQexec(pq, "BEGIN; LOCK TABLE reins.task IN ACCESS EXCLUSIVE MODE"));
+	struct store_get g = {.id = o.task.id};
+	struct store_insert p = insert_of("locked");
+	assert_int_equal(run_any(s, &g.op, STORE_GET), STORE_UNAVAILABLE);
+	assert_int_equal(run_any(s, &p.op, STORE_INSERT), STORE_UNAVAILABLE);
+	assert_non_null(strstr(p.op.text, "timeout"));
+	PQclear(PQexec(pq, "COMMIT"));
+	PQfinish(pq);
+	assert_int_equal(run_any(s, &g.op, STORE_GET), STORE_OK);
+	assert_true(g.ret_found);
+	store_op_done_fields(&g.op);
+	assert_int_equal(run_any(s, &p.op, STORE_INSERT), STORE_OK);
+	store_free(s);
+}
+
 static void strange_ids(void **state)
 {
 	/* From 1970 and from far ahead: no partition was made for these. */
@@ -548,7 +577,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_plan_scans),     cmocka_unit_test(poisoned_insert), cmocka_unit_test(poisoned_outcome),
-		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids),     cmocka_unit_test(queue_full),
+		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids),     cmocka_unit_test(locked_table), cmocka_unit_test(queue_full),
 		cmocka_unit_test(newer_schema),      cmocka_unit_test(freed_with_work), cmocka_unit_test(away_and_back),
 		cmocka_unit_test(connections_ended), cmocka_unit_test(read_only),       cmocka_unit_test(killed_under_load),
 		cmocka_unit_test(cut_anywhere),      cmocka_unit_test(silent),          cmocka_unit_test(over_tls),
