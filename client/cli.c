@@ -28,7 +28,7 @@ static const struct {
 	const char *hint; /* %s: the server's address */
 } failures[] = {
 	{ STATUS_UNAVAILABLE, EXIT_UNAVAILABLE,
-	  "is reinsd running at %s? Set --server or REINS_SERVER, and see `reins ping`" },
+	  "is reinsd running at %s? Another address is given by --server or REINS_SERVER" },
 	{ STATUS_DEADLINE_EXCEEDED, EXIT_TIMED_OUT,
 	  "no answer from %s in time; see `reins ping`, or allow more with --deadline" },
 	{ STATUS_PERMISSION_DENIED, EXIT_DENIED, "%s knows you but does not allow this; ask who runs it" },
@@ -81,6 +81,8 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 			print_hint(failures[i].hint, cli->client ? client_server(cli->client) : cli->conf->server);
 	return cli_exit_code(e);
 }
+
+static void print_line(const struct cli *cli, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
 static void print_line(const struct cli *cli, const char *fmt, va_list ap)
 {

@@ -92,6 +92,8 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 		return 0;
 	h->in_uncredited += len;
 	struct h2_stream *s = stream_of(h, id);
+	if (s && s->read_to_end)
+		return nghttp2_session_consume_stream(session, id, len);
 	if (!s || s->discard)
 		return 0;
 	if (buf_add(&s->in, data, len) < 0) {
@@ -126,9 +128,26 @@ static void headers_complete(struct h2_stream *s, bool end)
 	}
 }
 
+/* Requests that wait for the peer's stream limit: the library would keep them until there is room. Those on the
+ * wire it closes itself. */
+static void refuse_waiting(struct h2 *h, int32_t last_id)
+{
+	list_each(it, &h->streams) {
+		struct h2_stream *s = container_of(it, struct h2_stream, node);
+		if (s->closed || s->id <= last_id || nghttp2_session_find_stream(h->session, s->id))
+			continue;
+		nghttp2_session_set_stream_user_data(h->session, s->id, NULL);
+		if (!s->reset) /* takes it off the library's queue */
+			(void)nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
+		h2_stream_close(s, H2_REFUSED_STREAM);
+	}
+}
+
 static void goaway_received(struct h2 *h, const nghttp2_goaway *g)
 {
 	h->got_goaway = true;
+	if (h->role == H2_CLIENT)
+		refuse_waiting(h, g->last_stream_id);
 	if (g->error_code == NGHTTP2_NO_ERROR)
 		return;
 	char text[96] = "";
@@ -340,11 +359,22 @@ int h2_recv(struct h2 *h, const uint8_t *data, size_t len, int64_t now_mono_ns)
 	return 0;
 }
 
+/* Only now: what came in the same batch as the PING's answer counts as processed, its handlers may have begun. */
+static void send_last_goaway(struct h2 *h)
+{
+	h->goaway_due = false;
+	if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
+				  NGHTTP2_NO_ERROR, NULL, 0) != 0)
+		h2_fail(h, H2_INTERNAL_ERROR, "no memory for GOAWAY");
+}
+
 int h2_pull(struct h2 *h, struct buf *out, size_t high, int64_t now_mono_ns)
 {
 	h->now = now_mono_ns;
 	if (h->aborted)
 		return 0;
+	if (h->goaway_due && !h->dead)
+		send_last_goaway(h);
 	while (buf_len(out) < high) {
 		const uint8_t *p;
 		ssize_t n = nghttp2_session_mem_send(h->session, &p);
@@ -364,7 +394,7 @@ int h2_pull(struct h2 *h, struct buf *out, size_t high, int64_t now_mono_ns)
 	return 0;
 }
 
-bool h2_want_write(const struct h2 *h) { return !h->aborted && nghttp2_session_want_write(h->session); }
+bool h2_want_write(const struct h2 *h) { return !h->aborted && (h->goaway_due || nghttp2_session_want_write(h->session)); }
 
 bool h2_dead(const struct h2 *h)
 {
@@ -411,9 +441,7 @@ void h2_drain_finish(struct h2 *h)
 	if (h->dead || !h->draining || h->drain_finished)
 		return;
 	h->drain_finished = true;
-	if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
-				  NGHTTP2_NO_ERROR, NULL, 0) != 0)
-		h2_fail(h, H2_INTERNAL_ERROR, "no memory for GOAWAY");
+	h->goaway_due = true;
 }
 
 void h2_terminate(struct h2 *h, uint32_t code, const char *text) { h2_fail(h, code, text); }

@@ -27,7 +27,7 @@ struct h2 {
 	size_t n_streams, n_open, n_spare;
 	size_t in_total, out_total;
 	size_t in_uncredited; /* connection credit owed to the peer */
-	bool got_settings, got_goaway, draining, drain_finished, ping_waiting, dead, aborted;
+	bool got_settings, got_goaway, draining, drain_finished, goaway_due, ping_waiting, dead, aborted;
 	char error[256];
 	char goaway_text[160];
 	struct h2_guard guard;
@@ -49,12 +49,12 @@ struct h2_stream {
 	size_t list_size;
 	uint32_t list_fields;
 	bool notify;
-	bool headers_done, headers_only, oversized, discard, started, answered;
+	bool headers_done, headers_only, oversized, discard, read_to_end, started, answered;
 	bool out_begun;     /* a data provider is in place */
 	bool out_ending;    /* no more bytes from us */
 	bool out_closed;    /* END_STREAM left */
 	bool in_closed;     /* END_STREAM arrived */
-	bool closed, unprocessed;
+	bool closed, reset, unprocessed;
 };
 
 void h2_news(struct h2_stream *s, unsigned news);

@@ -226,7 +226,7 @@ int h2_begin(struct h2 *h, const struct h2_header *hdrs, size_t n, bool end, voi
 void h2_respond(struct h2_stream *s, const struct h2_header *hdrs, size_t n, bool end)
 {
 	struct h2 *h = s->h;
-	if (s->closed || h->dead || s->out_begun)
+	if (s->closed || h->dead || s->out_begun || s->reset)
 		return;
 	nghttp2_nv nv[SEND_FIELDS_MAX];
 	nghttp2_data_provider provider = { .source.ptr = s, .read_callback = on_read };
@@ -275,7 +275,7 @@ void h2_notify_drained(struct h2_stream *s, size_t low)
 
 void h2_finish(struct h2_stream *s, const struct h2_header *trailers, size_t n)
 {
-	if (s->closed || s->h->dead || s->out_ending)
+	if (s->closed || s->h->dead || s->out_ending || s->reset)
 		return;
 	assert(s->out_begun);
 	for (size_t i = 0; i < n; i++)
@@ -291,14 +291,16 @@ void h2_finish(struct h2_stream *s, const struct h2_header *trailers, size_t n)
 void h2_sent_end(struct h2_stream *s)
 {
 	s->out_closed = true;
-	if (s->h->role == H2_SERVER && !s->in_closed)
+	if (s->h->role == H2_SERVER && !s->in_closed && !s->read_to_end)
 		h2_reset(s, H2_NO_ERROR);
 }
 
 void h2_reset(struct h2_stream *s, uint32_t code)
 {
-	if (s->closed || s->h->dead)
+	/* A second one for a request still in the library's queue would go out alone, for an idle stream. */
+	if (s->closed || s->h->dead || s->reset)
 		return;
+	s->reset = true;
 	s->out_ending = true;
 	s->discard = true;
 	drop_output(s);
@@ -360,4 +362,9 @@ void h2_credit(struct h2_stream *s)
 void h2_discard(struct h2_stream *s)
 {
 	s->discard = true;
+}
+
+void h2_read_to_end(struct h2_stream *s)
+{
+	s->discard = s->read_to_end = true;
 }

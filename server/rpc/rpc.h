@@ -6,7 +6,7 @@
 
 #include "common/grpc/server.h"
 #include "server/engine/engine.h"
-#include "server/rpc/limits.h"
+#include "server/rpc/rpc_limits.h"
 
 struct rpc {
 	struct engine *engine;

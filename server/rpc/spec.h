@@ -4,7 +4,7 @@
 
 #include "common/base/refusal.h"
 #include "reins/v1/task.pb-c.h"
-#include "server/rpc/limits.h"
+#include "server/rpc/rpc_limits.h"
 #include "server/store/store.h"
 
 /* Checks every field against its form and limit.  0, or -1 with INVALID_ARGUMENT or RESOURCE_EXHAUSTED that names the

@@ -67,6 +67,14 @@ static const char requeue_sql[] =
 	"WHERE state = 1) "
 	"SELECT ord, " PG_CORE " FROM x WHERE state = 1";
 
+/* What is left with an older number now: exclusive tasks of another instance. They get the number, so that this session
+ * may take them back, and keep their instance, so that the next one finds them again. */
+static const char waiting_sql[] =
+	"WITH w AS MATERIALIZED (SELECT i.ord, i.worker, w.session FROM unnest($1::int4[], $2::text[]) AS i(ord, worker) "
+	"CROSS JOIN LATERAL (SELECT w.session FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
+	"UPDATE running r SET session = w.session FROM w WHERE r.worker = w.worker COLLATE \"C\" AND r.session < w.session "
+	"RETURNING w.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL";
+
 static struct store_session_open *op_at(struct pg_batch *b, int32_t ord)
 {
 	if (ord < 0 || (size_t)ord >= b->n)
@@ -96,7 +104,7 @@ static int read_number(struct pg_batch *b, const PGresult *r)
 		o->ret_session = pg_get_int8(r, (int)i, 1);
 		/* The sendings whose fate is unknown may have made the instance known already. */
 		o->ret_new_instance = pg_get_int8(r, (int)i, 2) >= o->ret_session - o->op.sent;
-		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_fenced = 0;
+		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
 	}
 	return 0;
 }
@@ -160,6 +168,32 @@ static int read_adopted(struct pg_batch *b, const PGresult *r)
 	return 0;
 }
 
+static bool build_waiting(struct pg_batch *b, struct pg_params *ps)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		pg_int4(ps, 0, (int32_t)i);
+		pg_text(ps, 1, op_at(b, (int32_t)i)->worker);
+	}
+	return true;
+}
+
+static int read_waiting(struct pg_batch *b, const PGresult *r)
+{
+	int rows = PQntuples(r);
+	for (int row = 0; row < rows; row++) {
+		struct store_session_open *o = op_at(b, pg_get_int(r, row, 0));
+		if (!o)
+			return -EPROTO;
+		if (!o->ret_waiting)
+			o->ret_waiting = store_mem_get(mem_of(o), (size_t)rows * sizeof(*o->ret_waiting));
+		struct core_adopted *a = &o->ret_waiting[o->ret_n_waiting++];
+		read_core(o, r, row, &a->task);
+		a->lease_ns = pg_get_int8(r, row, 1 + PG_CORE_COLUMNS);
+		a->cancel_wish = pg_get_bool(r, row, 2 + PG_CORE_COLUMNS);
+	}
+	return 0;
+}
+
 static bool build_requeue(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
@@ -214,9 +248,10 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 	return 0;
 }
 
-const struct pg_stmt pg_session_stmts[4] = {
+const struct pg_stmt pg_session_stmts[5] = {
 	{number_sql, "tut", build_number, read_number},
 	{adopt_sql, "4u4t", build_held, read_adopted},
 	{reopen_sql, "4u4t", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},
+	{waiting_sql, "4t", build_waiting, read_waiting},
 };

@@ -31,7 +31,7 @@ int pg_get_view(const PGresult *r, int row, int col, struct store_task *ret, str
 	t.run_at_wall_us = pg_get_wall_us(r, row, col + RUN_AT);
 	t.started_wall_us = pg_get_wall_us(r, row, col + STARTED);
 	t.finished_wall_us = pg_get_wall_us(r, row, col + FINISHED);
-	t.cancel_requested = pg_get_bool(r, row, col + WISH);
+	t.cancel_requested_wall_us = pg_get_wall_us(r, row, col + WISH);
 	t.outcome = (enum store_outcome)pg_get_int(r, row, col + OUTCOME);
 	t.has_exit_code = !pg_is_null(r, row, col + EXIT_CODE);
 	t.exit_code = pg_get_int(r, row, col + EXIT_CODE);

@@ -21,7 +21,7 @@
 	"CASE WHEN e.task_id IS NOT NULL THEN e.state::int WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END, "     \
 	"coalesce(r.worker, e.worker), t.owner, t.created_at, coalesce(d.due_at, t.run_at), "                  \
 	"coalesce(r.started_at, e.started_at), e.finished_at, "                                                \
-	"coalesce(r.cancel_requested_at, e.cancel_requested_at) IS NOT NULL, coalesce(e.outcome, 0)::int, e.exit_code, e.signal, " \
+	"coalesce(r.cancel_requested_at, e.cancel_requested_at), coalesce(e.outcome, 0)::int, e.exit_code, e.signal, " \
 	"e.result_too_large, coalesce(r.dispatched_at, e.dispatched_at), coalesce(e.log_end, 0), "             \
 	"CASE WHEN " first " THEN e.error END, CASE WHEN " first " THEN " result " END, CASE WHEN " first " THEN " spec " END"
 

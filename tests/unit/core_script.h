@@ -1,0 +1,42 @@
+/* The core driven by text: one line holds the events of a step, the answer is its effects in words.
+ *
+ *   task t1 q=a prio=5 gpus=1 excl lease=60 failures=2 backoff=10    (attributes; remembered; not an event)
+ *   hello p1 w1 slots=2 gpus=0 q=a,b held=t1/1,t2/1 enforce inproc drain inst=5
+ *   opened p1 w1 #1 adopt=t1/1 wish=t2/1 requeue=t3/1 fence=t4/1 wait=t5/1 | opened p1 w1 away
+ *   submit t1 [due=5]      inserted t1 created|exists|failed [due=5]    ready t1,t2    gone t1
+ *   preempted t1 ok|full|newer|down        claimed t1/1 won|lost|away
+ *   accepted p1 t1/1       refused p1 t1/1       cancel t1/1        draining p1       bye p1
+ *   hb p1 n=3 seen=1 held=t1/1
+ *   outcome p1 t1/1 tok=7 ok|fail           recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]
+ *   taken t1/1 #1 pending|ended|fenced|away
+ *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
+ *   store up|down    lease up|down    stalled 5    wait 5 (moves the time; alone on its line: a TIME event)
+ *
+ * Several events of one step are divided by "; ".  Times are seconds, fractions allowed. Task tN has seq N. */
+#ifndef REINS_CORE_SCRIPT_H
+#define REINS_CORE_SCRIPT_H
+
+#include "server/core/core.h"
+
+#define SCRIPT_TASKS 4096
+
+enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8 };
+
+struct script {
+	struct core_config cfg;
+	struct core *core;
+	struct core_effects out;
+	int64_t now;
+	unsigned show; /* effects that are otherwise left out of the words */
+	struct core_task tasks[SCRIPT_TASKS];
+	char queue_names[SCRIPT_TASKS][16];
+	char text[65536];
+};
+
+void script_init(struct script *s, const struct core_config *cfg); /* NULL: the defaults */
+void script_done(struct script *s);
+/* Runs one line, checks the core, returns the effects in words ("" for none). */
+const char *script_run(struct script *s, const char *line);
+struct core_task *script_task(struct script *s, int n);
+
+#endif
