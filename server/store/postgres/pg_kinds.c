@@ -27,9 +27,11 @@ static size_t insert_bytes(const struct store_op *op)
 
 static bool insert_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
-	const struct store_insert *o = *at ? ((const struct store_insert *)*at)->group_next : OP(store_insert, op);
+	const struct store_insert *head = OP(store_insert, op), *o = head;
+	if (*at)
+		o = head->group_n > 1 ? ((const struct store_insert *)*at)->group_next : NULL;
 	while (o && !o->idempotency_key)
-		o = o->group_next;
+		o = head->group_n > 1 ? o->group_next : NULL;
 	if (!o)
 		return false;
 	*at = o;
