@@ -208,7 +208,7 @@ void sq_core_read_task(sqlite3_stmt *q, int col, struct core_task *ret)
 			 .gpus = (int32_t)sq_int(q, col + 8)},
 		.exclusive = sq_int(q, col + 9) != 0,
 		.lease_ttl_ns = sq_int(q, col + 10),
-		.max_attempts = (int32_t)sq_int(q, col + 11),
+		.max_attempts = sq_is_null(q, col + 11) ? 1 : (int32_t)sq_int(q, col + 11), /* no policy: one */
 		.backoff_initial_ns = sq_int(q, col + 12),
 		.backoff_max_ns = sq_int(q, col + 13),
 		.backoff_multiplier = sqlite3_column_double(q, col + 14),
