@@ -14,7 +14,7 @@ struct file {
 
 static sqlite3_vfs gate, *disk;
 static _Atomic(const char *) full, sync_fails, read_fails;
-static atomic_long syncs;
+static atomic_long syncs, synced;
 
 static bool ends(const char *name, const char *suffix)
 {
@@ -39,17 +39,23 @@ static int on_write(sqlite3_file *f, const void *from, int n, sqlite3_int64 at)
 
 static int on_truncate(sqlite3_file *f, sqlite3_int64 n) { return real(f)->pMethods->xTruncate(real(f), n); }
 
+static int on_size(sqlite3_file *f, sqlite3_int64 *n) { return real(f)->pMethods->xFileSize(real(f), n); }
 static int on_sync(sqlite3_file *f, int flags)
 {
 	if (ends(of(f)->name, sync_fails))
 		return SQLITE_IOERR_FSYNC;
+	sqlite3_int64 size = 0;
+	bool counts = ends(of(f)->name, "-wal") && !ends(of(f)->name, "-logs-wal");
+	if (counts)
+		on_size(f, &size);
 	int rc = real(f)->pMethods->xSync(real(f), flags);
-	if (rc == SQLITE_OK && ends(of(f)->name, "-wal") && !ends(of(f)->name, "-logs-wal"))
+	if (rc == SQLITE_OK && counts) {
 		atomic_fetch_add(&syncs, 1);
+		synced = (long)size;
+	}
 	return rc;
 }
 
-static int on_size(sqlite3_file *f, sqlite3_int64 *n) { return real(f)->pMethods->xFileSize(real(f), n); }
 static int on_lock(sqlite3_file *f, int l) { return real(f)->pMethods->xLock(real(f), l); }
 static int on_unlock(sqlite3_file *f, int l) { return real(f)->pMethods->xUnlock(real(f), l); }
 static int on_check(sqlite3_file *f, int *r) { return real(f)->pMethods->xCheckReservedLock(real(f), r); }
@@ -95,3 +101,4 @@ void fault_vfs_full(const char *suffix) { full = suffix; }
 void fault_vfs_sync_fails(const char *suffix) { sync_fails = suffix; }
 void fault_vfs_read_fails(const char *suffix) { read_fails = suffix; }
 long fault_vfs_wal_syncs(void) { return syncs; }
+long fault_vfs_wal_synced(void) { return synced; }

@@ -13,5 +13,7 @@ void fault_vfs_sync_fails(const char *suffix); /* writes work, fsync doesn't */
 void fault_vfs_read_fails(const char *suffix);
 /* fsyncs that worked, of files whose name ends in -wal and is not a log's. */
 long fault_vfs_wal_syncs(void);
+/* Such a file's size when it was synced last. */
+long fault_vfs_wal_synced(void);
 
 #endif
