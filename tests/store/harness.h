@@ -21,6 +21,7 @@ struct factory {
 	struct store *(*open)(struct loop *loop);
 	void (*begin)(void);
 	void (*end)(void);
+	bool alone; /* no second store on the same data at a time */
 };
 
 struct harness {
@@ -34,8 +35,9 @@ extern const struct factory *factory;
 
 int harness_begin(void **state);
 int harness_end(void **state);
-/* A second master's store on the same data; free with store_free. */
+/* A second master's store on the same data, or the first where the factory's are alone. */
 struct store *harness_another(void);
+void harness_another_done(struct store *other);
 void harness_wait_up(struct store *s);
 /* Turns the loop until *flag; fails the test at the deadline. */
 void harness_until(const bool *flag);

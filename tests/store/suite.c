@@ -115,7 +115,7 @@ static void insert_key_race(void **state)
 	late.idempotency_key = "raced";
 	assert_int_equal(run_any(other, &late.op, STORE_INSERT), STORE_OK);
 	assert_int_equal(late.ret_verdict, STORE_INSERT_EXISTS);
-	store_free(other);
+	harness_another_done(other);
 }
 
 static void group_of(struct store_insert *at, int32_t n, const char *queue)
@@ -181,7 +181,7 @@ static void claim_once(void **state)
 	assert_int_equal(run_any(other, &again.op, STORE_CLAIM), STORE_OK);
 	assert_false(again.ret_won);
 	assert_int_equal(state_of(t.id), STORE_RUNNING);
-	store_free(other);
+	harness_another_done(other);
 }
 
 static void claim_race(void **state)
@@ -207,7 +207,7 @@ static void claim_race(void **state)
 	}
 	test_free(in);
 	test_free(races);
-	store_free(other);
+	harness_another_done(other);
 }
 
 /* ---- record ---- */
@@ -278,7 +278,7 @@ static void record_twice_at_once(void **state)
 		store_op_done_fields(&o[i].op);
 	}
 	assert_int_equal(recorded, 1);
-	store_free(other);
+	harness_another_done(other);
 }
 
 static void record_retries(void **state)
