@@ -94,7 +94,7 @@ static void run_timers(struct core *c)
 static void on_ready(struct core *c, const struct core_event *ev)
 {
 	for (size_t i = 0; i < ev->ready.n; i++)
-		window_offer(c, &ev->ready.at[i], 0);
+		window_offer(c, &ev->ready.at[i], NULL);
 }
 
 static void on_store(struct core *c, const struct core_event *ev)
