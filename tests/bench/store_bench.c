@@ -14,6 +14,7 @@
 #include "common/settings/settings.h"
 #include "server/store/postgres/pg_store.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "tests/bench/hist.h"
 #include "tests/bench/report.h"
 
 #define STALL_NS (30 * NS_PER_S)
@@ -53,6 +54,7 @@ struct slot {
 	union any_op u;
 	struct bench *bench;
 	size_t task;
+	int64_t sent_mono_ns;
 };
 
 struct bench {
@@ -66,6 +68,7 @@ struct bench {
 	enum store_kind kind;
 	bool eager;
 	struct uuid7_maker ids;
+	struct hist times;
 	char failure[300];
 };
 
@@ -86,6 +89,7 @@ static void send(struct bench *b, struct slot *s)
 	size_t i = b->next++;
 	s->bench = b;
 	s->task = i;
+	s->sent_mono_ns = clock_mono_ns();
 	memset(&s->u, 0, sizeof(s->u));
 	s->u.op.kind = b->kind;
 	s->u.op.done = on_done;
@@ -129,6 +133,7 @@ static void on_done(struct store_op *op)
 {
 	struct slot *s = container_of(op, struct slot, u.op);
 	struct bench *b = s->bench;
+	hist_add(&b->times, clock_mono_ns() - s->sent_mono_ns);
 	check(b, s);
 	store_op_done_fields(op);
 	b->done++;
@@ -177,6 +182,7 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	b->kind = kind;
 	b->eager = eager;
 	b->next = b->done = 0;
+	hist_init(&b->times);
 	int64_t batches = b->store->batches_done[kind], begin = clock_mono_ns();
 	for (size_t i = 0; i < b->n_slots && b->next < (size_t)b->conf.tasks && !b->failure[0]; i++)
 		send(b, &b->slots[i]);
@@ -187,6 +193,10 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	report_number(r, key, (double)b->done / seconds, "rows/s");
 	snprintf(key, sizeof(key), "%s_rows_per_statement", name);
 	report_number(r, key, batches ? (double)b->done / (double)batches : 0, "rows");
+	snprintf(key, sizeof(key), "%s_p50_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.5) / 1e3, "us");
+	snprintf(key, sizeof(key), "%s_p99_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.99) / 1e3, "us");
 }
 
 static int open_sqlite(struct bench *b, const char *path)
