@@ -82,6 +82,8 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 	return cli_exit_code(e);
 }
 
+static void print_line(const struct cli *cli, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
 static void print_line(const struct cli *cli, const char *fmt, va_list ap)
 {
 	fprintf(stderr, "%s: ", cli->name);

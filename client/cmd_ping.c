@@ -30,9 +30,11 @@ static void show_info(const Reins__V1__ServerInfo *s)
 	out_format_time(s->started_at, clock_wall_us(), since, sizeof since);
 	out_line("server   reinsd %s, master %s, since %s", s->version, s->master_id, since);
 	out_clean(s->store_error, 200, error, sizeof error);
-	out_line("store    %s %s%s%s", s->store_kind, health_name(s->store), error[0] ? ": " : "", error);
+	out_line("store    %s%s%s%s%s", s->store_kind, s->store_kind[0] ? " " : "", health_name(s->store), error[0] ? ": " : "",
+		 error);
 	out_clean(s->lease_error, 200, error, sizeof error);
-	out_line("leases   %s %s%s%s", s->lease_kind, health_name(s->lease), error[0] ? ": " : "", error);
+	out_line("leases   %s%s%s%s%s", s->lease_kind, s->lease_kind[0] ? " " : "", health_name(s->lease), error[0] ? ": " : "",
+		 error);
 	out_line("workers  %" PRId64 " connected, %" PRId64 " attempts running", s->workers_connected, s->attempts_running);
 }
 

@@ -66,6 +66,8 @@ static void print_end(const struct cli *cli, const Reins__V1__Task *t)
 	char error[600] = "";
 	if (t->error[0])
 		out_clean(t->error, 200, error, sizeof error);
+	if (strstr(error, end))
+		end[0] = 0; /* said there already */
 	cli_note(cli, "task %s %s%s%s%s%s; see `reins status %s`", t->id, show_state_name(t->state), end[0] ? ", " : "", end,
 		 error[0] ? ": " : "", error, t->id);
 }
@@ -77,8 +79,8 @@ static int wait_for(struct cli *cli, const char *id)
 	Reins__V1__Task *t;
 	if (follow_to_end(&f, &t, &e) < 0) {
 		int code = cli_fail(cli, &e);
-		cli_note(cli, "task %s goes on.  Its log: reins logs -f %s   Its end: reins wait %s   To end it: reins cancel %s", id,
-			 id, id, id);
+		cli_note(cli, "task %s goes on\n  its log:    reins logs -f %s\n  its end:    reins wait %s\n  to end it:  reins cancel %s",
+			 id, id, id, id);
 		return code;
 	}
 	if (cli->json)

@@ -1,7 +1,8 @@
 /* Glue.  Ways out:
  *   drain     no more tasks; what runs may end until drain-timeout, then it is stopped; then the outcomes' answers are
- *             waited for, FAREWELL_NS at most (they are in the spool); exit 0
- *   hurry     a second signal: as a drain whose time is over, with SIGKILL
+ *             waited for, FAREWELL_NS at most (they are in the spool); then the stream is closed in order, and what
+ *             the disk has to do is waited for; exit 0
+ *   hurry     a second signal: as a drain whose time is over, with SIGKILL, and without waiting for answers
  *   replaced  another instance has this worker's id: what runs is stopped, outcomes are nobody's business; exit 1 */
 #include "worker/agent.h"
 
@@ -16,6 +17,7 @@
 #include "worker/session.h"
 
 #define FAREWELL_NS (5 * NS_PER_S)
+#define GOODBYE_NS NS_PER_S     /* for the master to end a stream that we ended */
 #define DISK_NS (10 * NS_PER_S) /* for the spool's last batch and removals under way */
 
 enum leaving { STAYING, DRAINING, ENDING, REPLACED };
@@ -30,7 +32,9 @@ struct agent {
 	struct link *link;
 	enum leaving leaving;
 	int signals;
+	bool hurry;
 	bool farewell;               /* nothing runs any more */
+	bool goodbye;                /* nothing is to be said any more */
 	int64_t give_up_mono_ns;     /* for the disk */
 	struct loop_timer timer;     /* DRAINING: its end; farewell: the end of waiting for answers */
 	struct loop_dirty dirty;     /* look whether it is time to go */
@@ -92,6 +96,10 @@ static void on_session_end(void *arg, enum status_code code, const char *text)
 {
 	struct agent *a = arg;
 	char why[640];
+	if (a->goodbye) {
+		loop_timer_set(&a->timer, loop_now_mono_ns(a->loop));
+		return;
+	}
 	snprintf(why, sizeof(why), "%s: %s", status_code_name(code), text);
 	switch (code) {
 	case STATUS_ABORTED:
@@ -134,17 +142,25 @@ static void stop_loop_when_written(struct agent *a)
 	loop_stop(a->loop);
 }
 
+/* All that was to be said is on its way first: the stream's end comes behind it. */
+static void say_goodbye(struct agent *a)
+{
+	if (a->goodbye)
+		return;
+	a->goodbye = true;
+	int64_t patience = session_leave(a->session) ? GOODBYE_NS : 0;
+	loop_timer_set(&a->timer, loop_now_mono_ns(a->loop) + patience);
+}
+
 /* Is it time to go? */
 static void on_dirty(struct loop_dirty *d)
 {
 	struct agent *a = container_of(d, struct agent, dirty);
 	if (a->leaving == STAYING || a->attempts->n_busy)
 		return;
-	if (a->leaving == REPLACED || !a->attempts->n_held || a->give_up_mono_ns) {
-		stop_loop_when_written(a);
-		return;
-	}
-	if (!a->farewell) {
+	if (a->leaving == REPLACED || a->hurry || !a->attempts->n_held) {
+		say_goodbye(a);
+	} else if (!a->farewell) {
 		a->farewell = true;
 		loop_timer_set(&a->timer, loop_now_mono_ns(a->loop) + FAREWELL_NS);
 	}
@@ -163,12 +179,11 @@ static void end_what_runs(struct agent *a, bool now)
 static void on_timer(struct loop_timer *t)
 {
 	struct agent *a = container_of(t, struct agent, timer);
-	if (a->farewell || a->leaving == REPLACED || a->give_up_mono_ns) {
-		if (!a->attempts->n_busy)
-			stop_loop_when_written(a);
-		return;
-	}
-	if (a->leaving == DRAINING)
+	if (a->goodbye)
+		stop_loop_when_written(a);
+	else if (a->farewell)
+		say_goodbye(a);
+	else if (a->leaving == DRAINING)
 		end_what_runs(a, false);
 }
 
@@ -222,10 +237,8 @@ void agent_signal(struct agent *a)
 		attempts_kill_all(a->attempts, REINS__V1__STOP__REASON__FENCED, "the worker was ended", true);
 	} else {
 		log_warn("worker", NULL, "second signal: ending %zu attempts at once", a->attempts->n_busy);
+		a->hurry = true;
 		end_what_runs(a, true);
-		/* Nor are answers waited for: the spool has the outcomes. */
-		a->farewell = true;
-		loop_timer_set(&a->timer, loop_now_mono_ns(a->loop));
 	}
 }
 

@@ -46,11 +46,12 @@ static void on_output(void *arg, int stream, const uint8_t *data, size_t len)
 		return;
 	/* What the pipes held at the end is taken as it is: it is little, and it is what people look for. */
 	bool clearing = a->state == ATTEMPT_CLEARING;
-	log_add(&a->log, stream, data, len, clock_wall_us(), !clearing);
+	bool may_drop = !clearing && (a->lossy || !s->session_up);
+	logs_add(&a->log, stream, data, len, clock_wall_us(), may_drop);
 	if (list_empty(&a->log_node))
 		list_push_back(&s->logs, &a->log_node);
 	attempts_news(s);
-	if (clearing || a->lossy || !s->session_up || !log_full(&a->log) || !list_empty(&a->paused_node))
+	if (clearing || a->lossy || !s->session_up || !logs_full(&a->log) || !list_empty(&a->paused_node))
 		return;
 	a->paused_since_mono_ns = loop_now_mono_ns(s->cfg.loop);
 	list_push_back(&s->paused, &a->paused_node);
@@ -100,7 +101,7 @@ void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *ta
 	a->task = *task;
 	uuid_format(task, a->task_id);
 	a->number = number;
-	log_init(&a->log, &set->log_config);
+	logs_init(&a->log, &set->log_config);
 	loop_timer_init(&a->timer, set->cfg.loop, on_timer);
 }
 
@@ -185,7 +186,7 @@ static void remove_dir(struct attempt *a)
 static void do_report(struct attempt *a)
 {
 	struct attempts *s = a->set;
-	log_close(&a->log);
+	logs_close(&a->log);
 	const struct outcome_facts facts = {
 		.task_id = a->task_id, .attempt = a->number, .launch_failed = a->launch_failed,
 		.stop_kind = a->stop_kind, .stop_reason = a->stop_reason,
@@ -325,7 +326,7 @@ void attempt_outcome_ready(struct attempt *a)
 	list_remove(&a->outcome_node);
 	if (!s->session_up)
 		return;
-	if (log_all_sent(&a->log))
+	if (logs_all_sent(&a->log))
 		list_push_back(&s->outcomes, &a->outcome_node);
 	else if (list_empty(&a->log_node))
 		list_push_back(&s->logs, &a->log_node);

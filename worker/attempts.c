@@ -81,7 +81,7 @@ void attempts_forget(struct attempt *a)
 	s->n_held--;
 	dispatch_unref(a->dispatch);
 	blob_unref(a->outcome);
-	log_done(&a->log);
+	logs_done(&a->log);
 	loop_bury(s->cfg.loop, &a->grave, free_attempt);
 	attempts_wake_waiting(s);
 	s->cfg.on_fewer(s->cfg.arg);
@@ -213,7 +213,7 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 		a->outcome = blob_ref(outcome);
 		a->spool_id = id;
 		a->spooled = true;
-		log_lost(&a->log, o->log_end);
+		logs_lost(&a->log, o->log_end);
 	} else {
 		log_error("spool", NULL, "an outcome in the spool is not one, and is dropped: %s", o ? "no task id" : why.message);
 	}
@@ -288,7 +288,7 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	s->result_max = RESULT_MAX_DEFAULT;
 	s->error_max = ERROR_MAX_DEFAULT;
 	s->log_budget.max = (size_t)cfg->log_memory;
-	s->log_config = (struct log_config){.limit = cfg->log_limit, .bound = LOG_BOUND, .budget = &s->log_budget};
+	s->log_config = (struct logs_config){.limit = cfg->log_limit, .bound = LOG_BOUND, .budget = &s->log_budget};
 	s->s_boot_ns = LEASE_NEVER;
 	init_lists(s);
 	map_init(&s->by_task);
@@ -353,9 +353,9 @@ void attempts_check_paused(struct attempts *s)
 	int64_t patient_since = loop_now_mono_ns(s->cfg.loop) - LOG_PATIENCE_NS;
 	list_each(node, &s->paused) {
 		struct attempt *a = container_of(node, struct attempt, paused_node);
-		if (log_full(&a->log) && a->paused_since_mono_ns > patient_since)
+		if (logs_full(&a->log) && a->paused_since_mono_ns > patient_since)
 			continue;
-		a->lossy = log_full(&a->log);
+		a->lossy = logs_full(&a->log);
 		attempt_resume_output(a);
 	}
 }

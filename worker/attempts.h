@@ -111,8 +111,8 @@ struct attempts {
 	struct disk *disk;
 	int spool_error;            /* of the last batch; 0: written */
 	int64_t result_max, error_max;
-	struct log_config log_config;
-	struct log_budget log_budget;
+	struct logs_config log_config;
+	struct logs_budget log_budget;
 	bool session_up, draining;
 	int64_t s_boot_ns;          /* S of the lease rule */
 	struct list spooling;       /* attempt.outcome_node: outcome not on disk yet */

@@ -121,7 +121,7 @@ void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number
 	struct attempt *a = attempts_find(s, task_id, number);
 	if (!a)
 		return;
-	log_stored(&a->log, offset);
+	logs_stored(&a->log, offset);
 	if (a->lossy && a->log.held < a->log.config->bound / 2)
 		a->lossy = false;
 	attempts_news(s);
@@ -131,7 +131,7 @@ void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, i
 {
 	struct attempt *a = attempts_find(s, task_id, number);
 	if (a)
-		log_rewind(&a->log, log_stored_to);
+		logs_rewind(&a->log, log_stored_to);
 }
 
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits)
@@ -181,7 +181,7 @@ void attempts_session_down(struct attempts *s)
 		list_remove(&a->log_node);
 		if (a->spooled)
 			list_remove(&a->outcome_node);
-		log_rewind(&a->log, a->log.stored);
+		logs_rewind(&a->log, a->log.stored);
 		/* A program does not wait for a master that is away. */
 		if (!list_empty(&a->paused_node))
 			attempt_resume_output(a);

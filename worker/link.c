@@ -91,7 +91,12 @@ static void connect_to(struct link *l)
 {
 	const struct endpoint *e = &l->servers[l->server];
 	const struct endpoint_addr *a = &l->addrs[l->addr];
-	struct grpc_channel_config cfg = {.authority = e->is_unix ? "localhost" : e->host,
+	char authority[sizeof(e->host) + 16];
+	if (e->is_unix)
+		snprintf(authority, sizeof(authority), "localhost");
+	else
+		snprintf(authority, sizeof(authority), strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host, e->port);
+	struct grpc_channel_config cfg = {.authority = authority,
 		.user_agent = "reins-worker/" REINS_VERSION, .bearer_token = l->cfg.token,
 		.on_ready = on_channel_ready, .on_closed = on_channel_closed, .arg = l};
 	int64_t deadline = loop_now_mono_ns(l->cfg.loop) + CONNECT_NS;

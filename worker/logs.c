@@ -55,13 +55,13 @@ static struct chunk *new_chunk(struct attempt_log *l, int stream, size_t cap)
 	return c;
 }
 
-void log_init(struct attempt_log *l, const struct log_config *config)
+void logs_init(struct attempt_log *l, const struct logs_config *config)
 {
 	*l = (struct attempt_log){.config = config};
 	list_init(&l->chunks);
 }
 
-void log_done(struct attempt_log *l)
+void logs_done(struct attempt_log *l)
 {
 	while (!list_empty(&l->chunks))
 		free_chunk(l, last_chunk(l));
@@ -87,16 +87,16 @@ static void add_gap(struct attempt_log *l, int stream, int64_t n, int64_t at_wal
 static struct chunk *room_in_last(struct attempt_log *l, int stream, size_t want)
 {
 	struct chunk *c = last_chunk(l);
-	if (!c || c->dropped || c->stream != stream || c->len == LOG_PIECE_MAX) {
+	if (!c || c->dropped || c->stream != stream || c->len == LOGS_PIECE_MAX) {
 		size_t cap = CHUNK_FIRST_CAP;
-		while (cap < want && cap < LOG_PIECE_MAX)
+		while (cap < want && cap < LOGS_PIECE_MAX)
 			cap *= 2;
 		return new_chunk(l, stream, cap);
 	}
-	if (c->cap - c->len >= want || c->cap == LOG_PIECE_MAX)
+	if (c->cap - c->len >= want || c->cap == LOGS_PIECE_MAX)
 		return c;
 	size_t cap = c->cap;
-	while (cap - c->len < want && cap < LOG_PIECE_MAX)
+	while (cap - c->len < want && cap < LOGS_PIECE_MAX)
 		cap *= 2;
 	list_remove(&c->node);
 	struct chunk *bigger = realloc(c, sizeof(*c) + cap);
@@ -109,19 +109,20 @@ static struct chunk *room_in_last(struct attempt_log *l, int stream, size_t want
 	return c->len < c->cap ? c : NULL;
 }
 
-size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, int64_t at_wall_us, bool may_drop)
+size_t logs_add(struct attempt_log *l, int stream, const void *data, size_t len, int64_t at_wall_us, bool may_drop)
 {
 	assert(!l->closed);
 	const uint8_t *p = data;
 	size_t kept = 0;
+	bool drop = may_drop && logs_full(l); /* of the whole read: it is not torn for the bound */
 	while (kept < len) {
-		size_t want = min_sz(len - kept, LOG_PIECE_MAX);
+		size_t want = min_sz(len - kept, LOGS_PIECE_MAX);
 		want = (size_t)min_i64((int64_t)want, l->config->limit - l->kept);
 		if (!want) {
 			add_gap(l, stream, (int64_t)(len - kept), at_wall_us, true);
 			break;
 		}
-		struct chunk *c = may_drop && log_full(l) ? NULL : room_in_last(l, stream, want);
+		struct chunk *c = drop ? NULL : room_in_last(l, stream, want);
 		if (!c) {
 			add_gap(l, stream, (int64_t)(len - kept), at_wall_us, false);
 			break;
@@ -137,25 +138,25 @@ size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, 
 	return kept;
 }
 
-bool log_full(const struct attempt_log *l)
+bool logs_full(const struct attempt_log *l)
 {
 	if (l->kept >= l->config->limit)
 		return false;
 	return l->held >= l->config->bound || l->config->budget->held >= l->config->budget->max;
 }
 
-void log_close(struct attempt_log *l)
+void logs_close(struct attempt_log *l)
 {
 	l->closed = true;
 }
 
-void log_lost(struct attempt_log *l, int64_t end)
+void logs_lost(struct attempt_log *l, int64_t end)
 {
 	l->end = l->dropped = end;
 	l->closed = true;
 }
 
-void log_stored(struct attempt_log *l, int64_t offset)
+void logs_stored(struct attempt_log *l, int64_t offset)
 {
 	offset = min_i64(offset, l->end);
 	l->stored = max_i64(l->stored, offset);
@@ -168,13 +169,13 @@ void log_stored(struct attempt_log *l, int64_t offset)
 	}
 }
 
-void log_rewind(struct attempt_log *l, int64_t offset)
+void logs_rewind(struct attempt_log *l, int64_t offset)
 {
 	l->sent = min_i64(max_i64(offset, 0), l->end);
-	log_stored(l, offset);
+	logs_stored(l, offset);
 }
 
-bool log_next(const struct attempt_log *l, struct log_piece *ret)
+bool logs_next(const struct attempt_log *l, struct logs_piece *ret)
 {
 	if (l->sent >= l->end)
 		return false;
@@ -184,14 +185,14 @@ bool log_next(const struct attempt_log *l, struct log_piece *ret)
 			continue;
 		if (c->offset > l->sent) {
 			/* The master once said that it had these bytes, and now it has not. */
-			*ret = (struct log_piece){.stream = c->stream, .offset = l->sent,
+			*ret = (struct logs_piece){.stream = c->stream, .offset = l->sent,
 				.dropped = c->offset - l->sent, .at_wall_us = c->at_wall_us};
 			return true;
 		}
 		if (c->dropped && !l->closed && c == last_chunk(l))
 			return false; /* it may still grow */
 		int64_t skip = l->sent - c->offset;
-		*ret = (struct log_piece){.stream = c->stream, .offset = l->sent, .at_wall_us = c->at_wall_us};
+		*ret = (struct logs_piece){.stream = c->stream, .offset = l->sent, .at_wall_us = c->at_wall_us};
 		if (c->dropped) {
 			ret->dropped = c->dropped - skip;
 		} else {
@@ -202,17 +203,17 @@ bool log_next(const struct attempt_log *l, struct log_piece *ret)
 	}
 	if (!l->closed)
 		return false;
-	*ret = (struct log_piece){.stream = 1, .offset = l->sent, .dropped = l->end - l->sent};
+	*ret = (struct logs_piece){.stream = 1, .offset = l->sent, .dropped = l->end - l->sent};
 	return true;
 }
 
-void log_sent(struct attempt_log *l, const struct log_piece *p)
+void logs_sent(struct attempt_log *l, const struct logs_piece *p)
 {
 	assert(p->offset == l->sent);
 	l->sent += p->dropped + (int64_t)p->len;
 }
 
-bool log_all_sent(const struct attempt_log *l)
+bool logs_all_sent(const struct attempt_log *l)
 {
 	return l->closed && l->sent >= l->end;
 }

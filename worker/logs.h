@@ -10,21 +10,21 @@
 #include "common/base/base.h"
 #include "common/base/list.h"
 
-#define LOG_PIECE_MAX (64 * 1024)
+#define LOGS_PIECE_MAX (64 * 1024)
 
 /* Memory of all logs of a worker. */
-struct log_budget {
+struct logs_budget {
 	size_t held, max;
 };
 
-struct log_config {
+struct logs_config {
 	int64_t limit;             /* bytes of log kept of one attempt: --log-limit */
 	size_t bound;              /* memory of one attempt: a fast printer waits above it */
-	struct log_budget *budget; /* and above this one */
+	struct logs_budget *budget; /* and above this one */
 };
 
 struct attempt_log {
-	const struct log_config *config;
+	const struct logs_config *config;
 	struct list chunks;
 	size_t held;    /* memory of the chunks */
 	int64_t end;    /* offset after the last byte read */
@@ -36,7 +36,7 @@ struct attempt_log {
 };
 
 /* What to send next. `data` points into the log and is valid until the next call that changes it. */
-struct log_piece {
+struct logs_piece {
 	int stream;       /* as given to log_add */
 	int64_t offset;
 	const uint8_t *data;
@@ -45,26 +45,27 @@ struct log_piece {
 	int64_t at_wall_us;
 };
 
-void log_init(struct attempt_log *l, const struct log_config *config);
-void log_done(struct attempt_log *l);
-/* Takes all of it: above the bounds (log_full) it is counted as dropped when `may_drop`, and kept
- * otherwise, which the caller may ask for only as far as a pipe's contents.  Returns the bytes kept. */
-size_t log_add(struct attempt_log *l, int stream, const void *data, size_t len, int64_t at_wall_us, bool may_drop);
+void logs_init(struct attempt_log *l, const struct logs_config *config);
+void logs_done(struct attempt_log *l);
+/* Takes all of it, one read of the program's output: above the bounds (logs_full) it is counted as dropped when
+ * `may_drop`, and kept otherwise, which the caller may ask for only as far as a pipe's contents, or when it
+ * stops reading right after.  Returns the bytes kept. */
+size_t logs_add(struct attempt_log *l, int stream, const void *data, size_t len, int64_t at_wall_us, bool may_drop);
 /* The producer is to wait. Never once the limit is reached: then nothing more is kept. */
-bool log_full(const struct attempt_log *l);
+bool logs_full(const struct attempt_log *l);
 /* No more bytes come. */
-void log_close(struct attempt_log *l);
+void logs_close(struct attempt_log *l);
 /* A log of which only its length survived (agent restarted): all of it is a gap. */
-void log_lost(struct attempt_log *l, int64_t end);
+void logs_lost(struct attempt_log *l, int64_t end);
 /* The master has all bytes before `offset`. */
-void log_stored(struct attempt_log *l, int64_t offset);
+void logs_stored(struct attempt_log *l, int64_t offset);
 /* A new session: send again from `offset` on (what is no longer kept there becomes a gap). */
-void log_rewind(struct attempt_log *l, int64_t offset);
+void logs_rewind(struct attempt_log *l, int64_t offset);
 /* False when there is nothing to send now. */
-bool log_next(const struct attempt_log *l, struct log_piece *ret);
+bool logs_next(const struct attempt_log *l, struct logs_piece *ret);
 /* `p` went out. */
-void log_sent(struct attempt_log *l, const struct log_piece *p);
+void logs_sent(struct attempt_log *l, const struct logs_piece *p);
 /* Closed, and this session has got it up to its end. */
-bool log_all_sent(const struct attempt_log *l);
+bool logs_all_sent(const struct attempt_log *l);
 
 #endif

@@ -32,7 +32,7 @@ static void forget_call(struct session *s)
 		s->stream->session = NULL;
 	s->stream = NULL;
 	s->call = NULL;
-	s->blocked = false;
+	s->blocked = s->leaving = s->half_closed = false;
 	loop_timer_stop(&s->heartbeat_timer);
 	loop_timer_stop(&s->ack_timer);
 	loop_unmark(&s->dirty);
@@ -128,6 +128,7 @@ static void on_heartbeat_ack(struct session *s, const Reins__V1__HeartbeatAck *a
 	for (size_t i = 0; i < ack->n_logs; i++)
 		attempts_log_stored(s->cfg.attempts, ack->logs[i]->task_id, ack->logs[i]->attempt, ack->logs[i]->offset);
 	attempts_check_paused(s->cfg.attempts);
+	session_news(s); /* programs may still wait for their logs */
 }
 
 static void on_dispatch(struct session *s, Reins__V1__MasterMessage *m)
@@ -310,6 +311,15 @@ void session_drain(struct session *s, Reins__V1__DrainMode mode, int64_t within_
 	s->drain_within_ns = within_ns;
 	s->say_draining = true;
 	session_news(s);
+}
+
+bool session_leave(struct session *s)
+{
+	if (s->state != SESSION_UP)
+		return false;
+	s->leaving = true;
+	loop_mark(s->cfg.loop, &s->dirty);
+	return true;
 }
 
 bool session_is_up(const struct session *s)

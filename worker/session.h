@@ -40,6 +40,9 @@ void session_close(struct session *s);
 void session_news(struct session *s);
 /* Says, now and in every later session, how this worker leaves; `resumed`: that it takes tasks again. */
 void session_drain(struct session *s, Reins__V1__DrainMode mode, int64_t within_ns, bool resumed);
+/* Says what there is to say and ends the stream; on_end follows when the master has ended it too. False: there is no
+ * session to end. */
+bool session_leave(struct session *s) MUST_CHECK;
 bool session_is_up(const struct session *s);
 
 #endif

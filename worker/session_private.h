@@ -41,6 +41,7 @@ struct session {
 	struct loop_timer heartbeat_timer, ack_timer;
 
 	struct buf scratch;         /* outcomes of one message */
+	bool leaving, half_closed;
 	bool draining, say_draining;
 	Reins__V1__DrainMode drain_mode;
 	int64_t drain_within_ns;

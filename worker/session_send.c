@@ -11,6 +11,7 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
+#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
@@ -65,7 +66,6 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->n_labels = c->labels.len;
 	h->runs_commands = true;
 	h->enforces_exclusive_lease = true;
-	h->tasks_die_with_process = true;
 	h->version = (char *)"reins-worker/" REINS_VERSION;
 	if (gethostname(p->host, sizeof(p->host) - 1) < 0)
 		p->host[0] = '\0';
@@ -149,6 +149,11 @@ static int send_heartbeat(struct session *s)
 {
 	if (!s->heartbeat_due)
 		return 0;
+	if (s->heartbeat_number - s->acked_number >= HEARTBEATS_MAX) {
+		s->heartbeat_due = false; /* the answers decide what becomes of this session */
+		loop_timer_set(&s->heartbeat_timer, loop_now_mono_ns(s->cfg.loop) + s->interval_ns);
+		return 0;
+	}
 	struct attempts *a = s->cfg.attempts;
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__Heartbeat h = REINS__V1__HEARTBEAT__INIT;
@@ -312,7 +317,7 @@ static int send_draining(struct session *s)
 
 /* ---- logs and outcomes ---- */
 
-static int send_piece(struct session *s, struct attempt *a, const struct log_piece *p)
+static int send_piece(struct session *s, struct attempt *a, const struct logs_piece *p)
 {
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__Log log = REINS__V1__LOG__INIT;
@@ -339,15 +344,15 @@ static int send_logs(struct session *s)
 	struct attempts *set = s->cfg.attempts;
 	while (!list_empty(&set->logs)) {
 		struct attempt *a = container_of(set->logs.next, struct attempt, log_node);
-		struct log_piece p;
-		if (!log_next(&a->log, &p)) {
+		struct logs_piece p;
+		if (!logs_next(&a->log, &p)) {
 			attempts_log_caught_up(a);
 			continue;
 		}
 		int r = send_piece(s, a, &p);
 		if (r < 0)
 			return r;
-		log_sent(&a->log, &p);
+		logs_sent(&a->log, &p);
 		list_remove(&a->log_node);
 		list_push_back(&set->logs, &a->log_node);
 	}
@@ -427,18 +432,37 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
+/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
+ * again before the last one was answered. */
+static void hurry_heartbeat(struct session *s)
+{
+	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
+		return;
+	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
+	if (early < s->heartbeat_timer.due_mono_ns)
+		loop_timer_set(&s->heartbeat_timer, early);
+}
+
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
 		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_outcomes,
 	};
-	if (!s->call || s->blocked)
+	if (!s->call || s->blocked || s->half_closed)
 		return;
 	int r = send_hello(s);
 	for (size_t i = 0; s->state == SESSION_UP && r >= 0 && i < ARRAY_LEN(steps); i++)
 		do
 			r = steps[i](s);
 		while (r > 0);
+	if (s->state == SESSION_UP)
+		hurry_heartbeat(s);
+	if (r == 0 && s->leaving) {
+		s->half_closed = true;
+		loop_timer_stop(&s->heartbeat_timer);
+		loop_timer_stop(&s->ack_timer);
+		grpc_client_half_close(s->call);
+	}
 	/* Any other failure is the call's end, and on_status says so. */
 	if (r == -EAGAIN)
 		s->blocked = true;

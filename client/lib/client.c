@@ -284,15 +284,8 @@ static int connect_to(struct client *c, const struct endpoint_addr *addr, int64_
 	return -1;
 }
 
-static int ensure_connected(struct client *c, int64_t deadline, struct client_error *ret_err)
+static int connect_any(struct client *c, int64_t deadline, struct client_error *ret_err)
 {
-	if (c->interrupted)
-		return fail_interrupted(ret_err);
-	if (c->channel && c->link == LINK_READY && !c->going_away)
-		return 0;
-	drop_channel(c);
-	/* The loop's clock stands while nobody turns it. */
-	loop_turn(c->loop, false);
 	int64_t last = min_i64(deadline, loop_now_mono_ns(c->loop) + c->connect_timeout_ns);
 	if (resolve(c, last, ret_err) < 0)
 		return -1;
@@ -305,6 +298,22 @@ static int ensure_connected(struct client *c, int64_t deadline, struct client_er
 		if (ret_err->interrupted || expired(c, last))
 			break;
 	}
+	return -1;
+}
+
+static int ensure_connected(struct client *c, int64_t deadline, struct client_error *ret_err)
+{
+	/* Reads what came meanwhile (an end of the connection), and the clock, which stands while nobody turns the loop. */
+	loop_turn(c->loop, false);
+	if (c->interrupted)
+		return fail_interrupted(ret_err);
+	if (c->channel && c->link == LINK_READY && !c->going_away)
+		return 0;
+	drop_channel(c);
+	if (connect_any(c, deadline, ret_err) == 0)
+		return 0;
+	if (ret_err->code == STATUS_UNAVAILABLE && expired(c, deadline))
+		ret_err->code = STATUS_DEADLINE_EXCEEDED;
 	return -1;
 }
 

@@ -30,6 +30,7 @@ struct grpc_limits {
 	int64_t keepalive_timeout_ns;
 	int64_t blocked_output_ns;  /* 60 s: a peer that takes nothing while we hold output is cut */
 	int64_t first_headers_ns;   /* 10 s from accept to the client's SETTINGS: slowloris */
+	int64_t body_ns;            /* 30 s without a byte of an incomplete request of one message (server): slowloris; 0: none */
 	int64_t idle_ns;            /* 10 min without a stream (server); 0: none */
 };
 void grpc_limits_default(struct grpc_limits *l);

@@ -24,6 +24,7 @@ void grpc_limits_default(struct grpc_limits *l)
 		.keepalive_timeout_ns = 20 * NS_PER_S,
 		.blocked_output_ns = 60 * NS_PER_S,
 		.first_headers_ns = 10 * NS_PER_S,
+		.body_ns = 30 * NS_PER_S,
 		.idle_ns = 600 * NS_PER_S,
 	};
 }

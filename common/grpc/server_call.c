@@ -142,11 +142,37 @@ void server_call_cut(struct grpc_call *c)
 	}
 }
 
+/* The timer stands at the earlier of the deadline and the time by which more of the request must have come; a
+ * byte does not move it, it is looked at afresh when it fires. */
+static void set_timer(struct grpc_call *c)
+{
+	int64_t due = c->deadline_mono_ns;
+	if (c->body_mono_ns)
+		due = min_i64(due, c->body_mono_ns + c->srv->cfg.limits.body_ns);
+	if (due != GRPC_NO_DEADLINE)
+		loop_timer_set(&c->timer, due);
+	else
+		loop_timer_stop(&c->timer);
+}
+
+static void check_body(struct grpc_call *c)
+{
+	int64_t now = loop_now_mono_ns(c->srv->loop);
+	if (c->body_mono_ns && now >= c->body_mono_ns + c->srv->cfg.limits.body_ns)
+		server_call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the request stopped coming");
+	else
+		set_timer(c);
+}
+
 static void on_deadline(struct loop_timer *t)
 {
 	struct grpc_call *c = container_of(t, struct grpc_call, timer);
 	if (c->over)
 		return;
+	if (loop_now_mono_ns(c->srv->loop) < c->deadline_mono_ns) {
+		check_body(c);
+		return;
+	}
 	if (c->s && h2_queued(c->s)) {
 		/* A message may be half on the wire, and the peer doesn't take the rest: trailers would wait behind it. */
 		h2_reset(c->s, H2_CANCEL);
@@ -165,7 +191,7 @@ static void answer_http(struct h2_stream *s, const char *status)
 		{ ":status", status, strlen(status), 0 },
 		H2_HEADER("server", "reins/" REINS_VERSION),
 	};
-	h2_discard(s);
+	h2_read_to_end(s);
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 
@@ -242,7 +268,7 @@ static struct grpc_call *accept_call(struct server_conn *sc, struct h2_stream *s
 	}
 	if (timeout || left > 0) {
 		c->deadline_mono_ns = loop_now_mono_ns(srv->loop) + left;
-		loop_timer_set(&c->timer, c->deadline_mono_ns);
+		set_timer(c);
 	}
 	return c;
 }
@@ -280,6 +306,16 @@ static void await_rest(struct grpc_call *c, size_t held)
 	h2_drop(c->s, held); /* at once: the next stream is measured by what is left */
 }
 
+static void await_body(struct grpc_call *c)
+{
+	bool first = !c->body_mono_ns;
+	if (c->srv->cfg.limits.body_ns <= 0)
+		return;
+	c->body_mono_ns = loop_now_mono_ns(c->srv->loop);
+	if (first)
+		set_timer(c);
+}
+
 static bool must_park(const struct grpc_call *c)
 {
 	return h2_out_total(c->sc->base.h2) > c->srv->cfg.limits.conn_queue;
@@ -299,14 +335,20 @@ static void input_single(struct grpc_call *c)
 	} else if (rc == 1 && n > FRAMING_PREFIX + m.len) {
 		server_call_refuse(c, STATUS_UNIMPLEMENTED, "more than one request message");
 	} else if (!c->peer_done) {
+		await_body(c);
 		await_rest(c, n);
 	} else if (rc == 0) {
 		server_call_refuse(c, n ? STATUS_INTERNAL : STATUS_UNIMPLEMENTED,
 				   n ? "the request message is cut short" : "no request message");
 	} else if (must_park(c)) {
+		c->body_mono_ns = 0;
 		list_push_back(&c->sc->parked, &c->parked);
 	} else if (!c->requested) {
 		c->requested = c->told = true;
+		if (c->body_mono_ns) {
+			c->body_mono_ns = 0;
+			set_timer(c);
+		}
 		h2_mark_started(c->s);
 		struct h2_stream *s = c->s;
 		c->method->on_request(c, m.data, m.len);
@@ -392,6 +434,8 @@ void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news
 			h2_mark_started(s);
 			respond(c);
 			c->method->on_start(c);
+		} else if (!(news & (H2_NEWS_DATA | H2_NEWS_END))) {
+			await_body(c);
 		}
 	}
 	if (!c || c->over)

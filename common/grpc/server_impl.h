@@ -49,6 +49,7 @@ struct grpc_call {
 	void *user;
 	struct loop_timer timer;
 	int64_t deadline_mono_ns;
+	int64_t body_mono_ns; /* a byte of a request that is incomplete came; 0: none is awaited */
 	size_t max_message;
 	bool peer_done;      /* END_STREAM arrived */
 	bool told;           /* the handler knows of the call, on_end is due to it */

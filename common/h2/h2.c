@@ -92,6 +92,8 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 		return 0;
 	h->in_uncredited += len;
 	struct h2_stream *s = stream_of(h, id);
+	if (s && s->read_to_end)
+		return nghttp2_session_consume_stream(session, id, len);
 	if (!s || s->discard)
 		return 0;
 	if (buf_add(&s->in, data, len) < 0) {

@@ -124,6 +124,9 @@ void h2_notify_drained(struct h2_stream *s, size_t low);
 /* Ends our side after what is queued, with trailers when n > 0. When the peer's side is open at that time a
  * server sends RST_STREAM(NO_ERROR) after the trailers left: earlier it would throw them away. */
 void h2_finish(struct h2_stream *s, const struct h2_header *trailers, size_t n);
+/* Server: no RST_STREAM after an early answer; what the peer still sends is read to its end and thrown away. For plain
+ * HTTP clients: curl 7.88 takes the reset for a failure and drops the whole answer before it. */
+void h2_read_to_end(struct h2_stream *s);
 /* RST_STREAM at once; what is queued is thrown away. H2_NEWS_CLOSED follows. */
 void h2_reset(struct h2_stream *s, uint32_t code);
 /* After H2_NEWS_CLOSED: the object may be used no more. */

@@ -49,7 +49,7 @@ struct h2_stream {
 	size_t list_size;
 	uint32_t list_fields;
 	bool notify;
-	bool headers_done, headers_only, oversized, discard, started, answered;
+	bool headers_done, headers_only, oversized, discard, read_to_end, started, answered;
 	bool out_begun;     /* a data provider is in place */
 	bool out_ending;    /* no more bytes from us */
 	bool out_closed;    /* END_STREAM left */

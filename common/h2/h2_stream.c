@@ -291,7 +291,7 @@ void h2_finish(struct h2_stream *s, const struct h2_header *trailers, size_t n)
 void h2_sent_end(struct h2_stream *s)
 {
 	s->out_closed = true;
-	if (s->h->role == H2_SERVER && !s->in_closed)
+	if (s->h->role == H2_SERVER && !s->in_closed && !s->read_to_end)
 		h2_reset(s, H2_NO_ERROR);
 }
 
@@ -362,4 +362,9 @@ void h2_credit(struct h2_stream *s)
 void h2_discard(struct h2_stream *s)
 {
 	s->discard = true;
+}
+
+void h2_read_to_end(struct h2_stream *s)
+{
+	s->discard = s->read_to_end = true;
 }

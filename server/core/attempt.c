@@ -70,6 +70,12 @@ static void send(struct core *c, struct job *j)
 {
 	struct worker *w = j->worker;
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
+	if (stale && stale->session > j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+		free_slot(c, j, false);
+		job_free(c, j);
+		return;
+	}
 	if (stale)
 		job_free(c, stale);
 	if (!worker_can_send(w, j->session) || j->cancel) {

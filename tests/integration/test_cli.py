@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -163,11 +164,10 @@ class Fake:
         return a.ListWorkersResponse(workers=[first], next_page_token='more')
 
 
-@pytest.fixture
-def fake(stubs):
-    f = Fake(stubs)
+def serve(stubs, f, listen):
+    """A started server for a Fake; `listen` adds the port."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
-    f.port = server.add_insecure_port('127.0.0.1:0')
+    f.port = listen(server)
 
     class Task(stubs.task_service_pb2_grpc.TaskServiceServicer):
         pass
@@ -186,10 +186,17 @@ def fake(stubs):
     stubs.admin_service_pb2_grpc.add_AdminServiceServicer_to_server(Admin(), server)
     stubs.health_pb2_grpc.add_HealthServicer_to_server(Health(), server)
     server.start()
+    return server
+
+
+@pytest.fixture
+def fake(stubs):
+    f = Fake(stubs)
+    f.server = serve(stubs, f, lambda s: s.add_insecure_port('127.0.0.1:0'))
     yield f
     for event in f.release.values():
         event.set()
-    server.stop(None).wait(DEADLINE)
+    f.server.stop(None).wait(DEADLINE)
 
 
 @pytest.fixture
@@ -399,6 +406,29 @@ def test_a_stream_that_breaks_goes_on_where_it_was(reins, fake):
     assert fake.sent('ReadLogs')[-1].offset == 2
 
 
+def test_a_server_that_is_started_again_is_found(reins, fake, stubs):
+    def finish(f, task):
+        f.release[task.id] = threading.Event()
+        f.logs[task.id] = [(1, 'STDOUT', b'first\n')]
+        task.state, task.attempt = f.pb.Task.RUNNING, 1
+    fake.finish = finish
+    p = reins('submit', '--wait', '--', 'x', popen=True)
+    assert p.stdout.readline() == b'first\n'
+    (task,) = fake.tasks.values()
+    fake.server.stop(None).wait(DEADLINE)
+    line = b''
+    while b'trying again' not in line:
+        line = p.stderr.readline()
+        assert line, 'it gave up'
+    fake.logs[task.id].append((1, 'STDOUT', b'second\n'))
+    fake.end(task, 'FAILED', exit_code=5)
+    port = fake.port
+    fake.server = serve(stubs, fake, lambda s: s.add_insecure_port(f'127.0.0.1:{port}'))
+    out, _ = p.communicate(timeout=DEADLINE)
+    assert (out, p.returncode) == (b'second\n', 5)
+    assert len(fake.sent('SubmitTask')) == 1
+
+
 def test_ctrl_c_leaves_the_task_alone(reins, fake):
     def finish(f, task):
         f.release[task.id] = threading.Event()
@@ -520,6 +550,53 @@ def test_what_is_not_there_is_said(reins, fake):
     assert r.returncode == 1 and b'UNIMPLEMENTED' in r.stderr
     r = reins('ping', '--server', 'http://127.0.0.1:1')
     assert r.returncode == 69 and b'127.0.0.1:1' in r.stderr and b'REINS_SERVER' in r.stderr
+
+
+def test_a_server_that_says_nothing(reins, fake):
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        url = f'127.0.0.1:{silent.getsockname()[1]}'
+        r = reins('ping', '--server', url, '--deadline', '300ms')
+        assert r.returncode == 124 and url.encode() in r.stderr
+        silent.accept()[0].close()
+        p = reins('ping', '--server', url, popen=True)
+        peer, _ = silent.accept()
+        with peer:
+            peer.recv(1)  # it has connected, and watches for signals
+            p.send_signal(signal.SIGINT)
+            _, err = p.communicate(timeout=DEADLINE)
+        assert p.returncode == 130 and b'interrupted' in err
+
+
+def test_tls(reins, fake, stubs, tmp_path):
+    def openssl(*args):
+        subprocess.run(['openssl', *args], cwd=tmp_path, check=True, capture_output=True)
+    for name in ('ca', 'other'):
+        openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2',
+                '-subj', f'/CN={name}', '-keyout', f'{name}.key', '-out', f'{name}.pem')
+    for name, extension in (('server', 'subjectAltName=DNS:localhost'), ('client', 'subjectAltName=DNS:me')):
+        (tmp_path / 'ext').write_text(extension)
+        openssl('req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', f'/CN={name}',
+                '-keyout', f'{name}.key', '-out', f'{name}.csr')
+        openssl('x509', '-req', '-in', f'{name}.csr', '-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-days', '2',
+                '-extfile', 'ext', '-out', f'{name}.pem')
+    read = lambda name: (tmp_path / name).read_bytes()
+    credentials = grpc.ssl_server_credentials([(read('server.key'), read('server.pem'))], read('ca.pem'), True)
+    server = serve(stubs, fake, lambda s: s.add_secure_port('127.0.0.1:0', credentials))
+    try:
+        url = f'https://localhost:{fake.port}'
+        own = ['--tls-cert', 'client.pem', '--tls-key', 'client.key']
+        r = reins('ping', '--server', url, '--tls-ca', 'ca.pem', *own)
+        assert r.returncode == 0, r.stderr
+        r = reins('ping', '--server', url, extra_env={
+            'REINS_TLS_CA': 'ca.pem', 'REINS_TLS_CERT': 'client.pem', 'REINS_TLS_KEY': 'client.key'})
+        assert r.returncode == 0, r.stderr
+        assert reins('ping', '--server', url, '--tls-ca', 'other.pem', *own).returncode == 69
+        assert reins('ping', '--server', f'https://127.0.0.1:{fake.port}', '--tls-ca', 'ca.pem', *own).returncode == 69
+        assert reins('ping', '--server', url, '--tls-ca', 'ca.pem').returncode == 69
+        r = reins('ping', '--server', url, '--tls-ca', 'none.pem')
+        assert r.returncode == 64 and b'none.pem' in r.stderr
+    finally:
+        server.stop(None).wait(DEADLINE)
 
 
 @pytest.mark.parametrize('code, exit_code', [('PERMISSION_DENIED', 77), ('UNAUTHENTICATED', 77), ('DEADLINE_EXCEEDED', 124),

@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -63,7 +64,6 @@ static pid_t spawn(const struct pg_server *s, char *const argv[])
 	int log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0600);
 	dup2(log, 1);
 	dup2(log, 2);
-	setpgid(0, 0);
 	execvp(argv[0], argv);
 	_exit(97);
 }
@@ -129,10 +129,40 @@ void pg_server_start(struct pg_server *s, bool durable)
 	pg_server_begin(s);
 }
 
+/* Backends are session leaders of their own: found by their parent. */
+static size_t children(pid_t parent, pid_t *ret, size_t cap)
+{
+	size_t n = 0;
+	DIR *d = opendir("/proc");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char path[300], line[256] = "";
+		int ppid = 0;
+		snprintf(path, sizeof(path), "/proc/%s/stat", e->d_name);
+		FILE *f = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? fopen(path, "re") : NULL;
+		if (!f)
+			continue;
+		char *end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+		if (end && sscanf(end, ") %*c %d", &ppid) == 1 && ppid == parent && n < cap)
+			ret[n++] = (pid_t)strtol(e->d_name, NULL, 10);
+		fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return n;
+}
+
+void pg_server_signal(struct pg_server *s, int signo)
+{
+	pid_t all[200];
+	size_t n = children(s->pid, all, 200);
+	kill(s->pid, signo);
+	for (size_t i = 0; i < n; i++)
+		kill(all[i], signo);
+}
+
 void pg_server_kill(struct pg_server *s)
 {
-	/* The children too: as when the machine stops. */
-	kill(-s->pid, SIGKILL);
+	pg_server_signal(s, SIGKILL);
 	waitpid(s->pid, NULL, 0);
 	s->pid = 0;
 }

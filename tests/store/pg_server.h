@@ -16,7 +16,8 @@ struct pg_server {
 
 /* Makes a cluster and starts it; ends the test program when it can't. `durable`: with fsync. */
 void pg_server_start(struct pg_server *s, bool durable);
-void pg_server_kill(struct pg_server *s); /* as a crash does */
+void pg_server_kill(struct pg_server *s); /* all of it at once, as a crash of the machine does */
+void pg_server_signal(struct pg_server *s, int signo); /* to all of it */
 void pg_server_begin(struct pg_server *s); /* again, after a kill; returns when it accepts connections */
 void pg_server_stop(struct pg_server *s); /* and removes the directory */
 /* One statement on a connection of its own; prints and ends the test on an error.  Returns the first value, which

@@ -574,6 +574,10 @@ static void new_instance(void **state)
 	for (int i = 0; i < 2; i++) { /* the second time as well: the row's instance counts, not the worker's */
 		struct store_session_open o = session_open("w-inst", 2, NULL, 0);
 		assert_int_equal(o.ret_n_requeued, i == 0);
+		assert_int_equal(o.ret_n_waiting, 1);
+		assert_true(uuid_eq(&o.ret_waiting[0].task.id, &x.task.id) && o.ret_waiting[0].task.attempt == 1);
+		assert_int_equal(o.ret_waiting[0].lease_ns, 10000 * MS);
+		s = o.ret_session; /* it has this session's number now, so that this session may take it back */
 		store_op_done_fields(&o.op);
 		assert_int_equal(state_of(x.task.id), STORE_RUNNING);
 		assert_int_equal(state_of(t.id), STORE_PENDING);
@@ -837,5 +841,6 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(new_instance), cmocka_unit_test(many_sessions_at_once), cmocka_unit_test(fill_in_order),
 	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
+	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

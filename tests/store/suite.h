@@ -7,4 +7,6 @@
 extern const struct CMUnitTest suite_tests[];
 extern const size_t suite_n;
 
+void random_against_model(void **state);
+
 #endif

@@ -140,9 +140,9 @@ static void set_task(struct script *s, struct line *l)
 	struct core_attempt at = attempt(s, word(l, 1));
 	struct core_task *t = script_task(s, task_number(&at.task));
 	if (opt(l, "q")) {
-		char name[64];
-		snprintf(name, sizeof(name), "%s", opt(l, "q"));
-		t->queue = xstrdup(name); /* the test process ends soon */
+		char *name = s->queue_names[task_number(&at.task)];
+		snprintf(name, sizeof(s->queue_names[0]), "%s", opt(l, "q"));
+		t->queue = name;
 	}
 	t->priority = (int32_t)number(l, "prio", t->priority);
 	t->seq = (int64_t)number(l, "seq", (double)t->seq);

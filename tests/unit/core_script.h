@@ -29,6 +29,7 @@ struct script {
 	int64_t now;
 	unsigned show; /* effects that are otherwise left out of the words */
 	struct core_task tasks[SCRIPT_TASKS];
+	char queue_names[SCRIPT_TASKS][16];
 	char text[65536];
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "tests/unit/tls_files.h"
 
 bool rig_poll;
 
@@ -131,19 +132,45 @@ static void on_closed(void *arg, const char *text)
 	snprintf(r->closed_text, sizeof(r->closed_text), "%s", text);
 }
 
+static struct tls_context *tls_of(const struct tls_config *cfg)
+{
+	char err[256] = "";
+	struct tls_context *ctx = NULL;
+	if (tls_context_new(cfg, err, sizeof(err), &ctx) < 0)
+		fail_msg("%s", err);
+	return ctx;
+}
+
+static void make_tls(struct rig *r)
+{
+	static const char *const h2[] = { "h2" };
+	struct tls_files f;
+	tls_files_init(&f);
+	tls_files_issue(&f, "server", "ca", "DNS:server.test", "serverAuth", 10);
+	char *cert = tls_files_path(&f, "server.pem"), *key = tls_files_path(&f, "server.key"), *ca = tls_files_path(&f, "ca.pem");
+	struct tls_config server = { .server = true, .cert_file = cert, .key_file = key, .alpn = h2, .n_alpn = 1 };
+	struct tls_config client = { .ca_file = ca, .alpn = h2, .n_alpn = 1 };
+	r->server_tls = tls_of(&server);
+	r->client_tls = tls_of(&client);
+	free(cert);
+	free(key);
+	free(ca);
+	tls_files_done(&f);
+}
+
 static void connect_tcp(struct rig *r, const struct grpc_channel_config *cc)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct listener_config lc = { .addr = (struct sockaddr *)&addr, .addr_len = sizeof(addr) };
+	struct listener_config lc = { .addr = (struct sockaddr *)&addr, .addr_len = sizeof(addr), .tls = r->server_tls };
 	struct sockaddr_storage bound;
 	socklen_t len;
 	assert_int_equal(grpc_server_listen(r->server, &lc, &r->listener), 0);
 	listener_address(r->listener, &bound, &len);
-	assert_int_equal(grpc_channel_connect(r->loop, (struct sockaddr *)&bound, len, NULL, NULL,
+	assert_int_equal(grpc_channel_connect(r->loop, (struct sockaddr *)&bound, len, r->client_tls, "server.test",
 					      loop_now_mono_ns(r->loop) + 10 * NS_PER_S, cc, &r->channel), 0);
 }
 
-void rig_init(struct rig *r, const struct grpc_limits *server_limits, const struct grpc_limits *client_limits, bool tcp)
+void rig_init(struct rig *r, const struct grpc_limits *server_limits, const struct grpc_limits *client_limits, enum over over)
 {
 	static const struct stream_events none;
 	memset(r, 0, sizeof(*r));
@@ -168,7 +195,9 @@ void rig_init(struct rig *r, const struct grpc_limits *server_limits, const stru
 		.on_goaway = on_goaway,
 		.arg = r,
 	};
-	if (tcp) {
+	if (over == OVER_TLS)
+		make_tls(r);
+	if (over != OVER_PAIR) {
 		connect_tcp(r, &cc);
 	} else {
 		struct stream *a, *b;
@@ -186,6 +215,8 @@ void rig_done(struct rig *r)
 	loop_turn(r->loop, false);
 	loop_turn(r->loop, false);
 	loop_free(r->loop);
+	tls_context_free(r->server_tls);
+	tls_context_free(r->client_tls);
 }
 
 /* ---- a client call ---- */

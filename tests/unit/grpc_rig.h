@@ -1,4 +1,4 @@
-/* A server with echoing methods and a client on one loop, over an in-memory pair or TCP. */
+/* A server with echoing methods and a client on one loop, over an in-memory pair, TCP or TLS. */
 #ifndef REINS_TESTS_GRPC_RIG_H
 #define REINS_TESTS_GRPC_RIG_H
 
@@ -12,8 +12,11 @@
 #include "common/base/buf.h"
 #include "common/grpc/client.h"
 #include "common/grpc/server.h"
+#include "common/stream/tls.h"
 
 #define SPAN_S(s) (s), sizeof(s) - 1
+
+enum over { OVER_PAIR, OVER_TCP, OVER_TLS };
 
 struct rig {
 	struct loop *loop;
@@ -21,6 +24,7 @@ struct rig {
 	struct grpc_channel *channel;
 	struct grpc_limits limits;
 	struct listener *listener;
+	struct tls_context *server_tls, *client_tls;
 	char log[512]; /* the last line of the server */
 	bool ready, closed, goaway, drained;
 	char closed_text[256];
@@ -36,7 +40,7 @@ struct rig {
 /* "/test.Echo/Unary" answers the request's bytes, with the refusal below when they begin with "!";
  * "/test.Echo/Bidi" echoes each message and ends OK after the peer's half-close; "!" ends it with a refusal;
  * "/test.Echo/Fill" (server stream) sends r->fill messages of 1,000 bytes and more as on_writable comes. */
-void rig_init(struct rig *r, const struct grpc_limits *server_limits, const struct grpc_limits *client_limits, bool tcp);
+void rig_init(struct rig *r, const struct grpc_limits *server_limits, const struct grpc_limits *client_limits, enum over over);
 void rig_done(struct rig *r);
 
 /* What one client call saw. */

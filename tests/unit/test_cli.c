@@ -214,7 +214,9 @@ static void a_program_is_run_and_cut_off(void **state)
 	assert_string_equal(out, "out\n");
 	assert_int_equal(origin_run(much, far, out, sizeof out), 0);
 	assert_int_equal(strlen(out), sizeof out - 1);
-	assert_int_equal(origin_run(none, far, out, sizeof out), -ENOENT);
+	/* valgrind makes a fork of the vfork in posix_spawn, which then can't report it. */
+	int r = origin_run(none, far, out, sizeof out);
+	assert_true(r == -ENOENT || r == 127);
 	assert_int_equal(origin_run(forever, clock_mono_ns() + 50 * NS_PER_MS, out, sizeof out), -ETIMEDOUT);
 	assert_int_equal(origin_run(silent, clock_mono_ns() + 50 * NS_PER_MS, out, sizeof out), -ETIMEDOUT);
 	assert_string_equal(out, "");

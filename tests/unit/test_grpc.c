@@ -1,4 +1,4 @@
-/* Server and client of common/grpc against each other: each test over an in-memory pair and over TCP. */
+/* Server and client of common/grpc against each other: each test over an in-memory pair, TCP and TLS. */
 #include "tests/unit/grpc_rig.h"
 
 #include <errno.h>
@@ -7,7 +7,9 @@
 
 #include "common/base/clock.h"
 
-static bool over_tcp(void **state) { return *state != NULL; }
+static enum over TCP = OVER_TCP, TLS = OVER_TLS;
+static enum over over(void **state) { return *state ? *(enum over *)*state : OVER_PAIR; }
+
 
 static void check_ok(const struct seen *s, const void *bytes, size_t len)
 {
@@ -22,7 +24,7 @@ static void unary(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Unary", GRPC_CALL_UNARY, GRPC_NO_DEADLINE);
 	assert_int_equal(grpc_client_send(s.call, SPAN_S("hello")), 0);
@@ -42,7 +44,7 @@ static void unary_empty_and_large(void **state)
 	struct rig r;
 	for (size_t i = 0; i < sizeof(big); i++)
 		big[i] = (uint8_t)(i * 31 >> 3);
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		struct seen s;
 		seen_init(&s, &r);
@@ -59,7 +61,7 @@ static void bidi(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
 	until(&r, r.started == 1);
@@ -81,7 +83,7 @@ static void bidi(void **state)
 static void refusal_with_details(void **state)
 {
 	struct rig r;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	for (int stream = 0; stream < 2; stream++) {
 		struct seen s;
 		seen_init(&s, &r);
@@ -113,7 +115,7 @@ static void unknown_method(void **state)
 {
 	static const char *const paths[] = { "/test.Echo/None", "/test.echo/Unary", "/test.Echo/Unary/", "/test.Echo/Unary?x", "/" };
 	struct rig r;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct seen s;
 		seen_init(&s, &r);
@@ -131,7 +133,7 @@ static void deadline_on_the_client(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	r.hold = true;
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Unary", GRPC_CALL_UNARY, loop_now_mono_ns(r.loop) + 30 * NS_PER_MS);
@@ -150,7 +152,7 @@ static void cancel(void **state)
 {
 	struct rig r;
 	struct seen s, other;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	r.hold = true;
 	seen_init(&s, &r);
 	seen_init(&other, &r);
@@ -181,7 +183,7 @@ static void server_gone(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	r.hold = true;
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Unary", GRPC_CALL_UNARY, GRPC_NO_DEADLINE);
@@ -203,7 +205,7 @@ static void client_gone(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, over_tcp(state));
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
 	until(&r, r.started);
@@ -217,20 +219,21 @@ static void client_gone(void **state)
 	rig_done(&r);
 }
 
-#define BOTH(f) { #f " pair", f, NULL, NULL, NULL }, { #f " tcp", f, NULL, NULL, (void *)1 }
+#define EACH(f) \
+	{ #f " pair", f, NULL, NULL, NULL }, { #f " tcp", f, NULL, NULL, &TCP }, { #f " tls", f, NULL, NULL, &TLS }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(unary),
-		BOTH(unary_empty_and_large),
-		BOTH(bidi),
-		BOTH(refusal_with_details),
-		BOTH(unknown_method),
-		BOTH(deadline_on_the_client),
-		BOTH(cancel),
-		BOTH(server_gone),
-		BOTH(client_gone),
+		EACH(unary),
+		EACH(unary_empty_and_large),
+		EACH(bidi),
+		EACH(refusal_with_details),
+		EACH(unknown_method),
+		EACH(deadline_on_the_client),
+		EACH(cancel),
+		EACH(server_gone),
+		EACH(client_gone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,9 @@
 
 #include "common/base/clock.h"
 
+static enum over TCP = OVER_TCP, TLS = OVER_TLS;
+static enum over over(void **state) { return *state ? *(enum over *)*state : OVER_PAIR; }
+
 static uint8_t big[1 << 20];
 
 static void windows_of_one_byte(void **state)
@@ -32,7 +35,7 @@ static void uploads_given_up(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, false);
+	rig_init(&r, NULL, NULL, OVER_PAIR);
 	for (int i = 0; i < 2000; i++) {
 		struct seen half;
 		seen_init(&half, &r);
@@ -63,7 +66,7 @@ static void client_is_told_to_wait(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, false);
+	rig_init(&r, NULL, NULL, OVER_PAIR);
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
 	until(&r, r.bidi);
@@ -98,7 +101,7 @@ static void server_is_told_to_wait(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, *state != NULL);
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	r.fill = 3000;
 	start(&s, "/test.Echo/Fill", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
@@ -122,7 +125,7 @@ static void paused_at_the_end(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, false);
+	rig_init(&r, NULL, NULL, OVER_PAIR);
 	seen_init(&s, &r);
 	r.fill = 10;
 	start(&s, "/test.Echo/Fill", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
@@ -250,7 +253,7 @@ static void drain_serves_what_is_open(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, *state != NULL);
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
 	until(&r, r.started);
@@ -275,7 +278,7 @@ static void drain_has_an_end(void **state)
 {
 	struct rig r;
 	struct seen s, parked;
-	rig_init(&r, NULL, NULL, *state != NULL);
+	rig_init(&r, NULL, NULL, over(state));
 	r.hold = true;
 	seen_init(&s, &r);
 	seen_init(&parked, &r);
@@ -299,7 +302,7 @@ static void channel_shutdown(void **state)
 {
 	struct rig r;
 	struct seen s;
-	rig_init(&r, NULL, NULL, *state != NULL);
+	rig_init(&r, NULL, NULL, over(state));
 	seen_init(&s, &r);
 	start(&s, "/test.Echo/Unary", GRPC_CALL_UNARY, GRPC_NO_DEADLINE);
 	assert_int_equal(grpc_client_send(s.call, SPAN_S("x")), 0);
@@ -340,7 +343,7 @@ static void channel_freed_inside(void **state)
 		struct rig r;
 		struct seen other;
 		struct grpc_client_call *c;
-		rig_init(&r, NULL, NULL, false);
+		rig_init(&r, NULL, NULL, OVER_PAIR);
 		seen_init(&other, &r);
 		start(&other, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
 		assert_int_equal(grpc_call_start(r.channel, i & 1 ? "/test.Echo/Bidi" : "/test.Echo/Unary",
@@ -382,7 +385,8 @@ static void refused_connect(void **state)
 	rig_done(&r);
 }
 
-#define BOTH(f) { #f " pair", f, NULL, NULL, NULL }, { #f " tcp", f, NULL, NULL, (void *)1 }
+#define EACH(f) \
+	{ #f " pair", f, NULL, NULL, NULL }, { #f " tcp", f, NULL, NULL, &TCP }, { #f " tls", f, NULL, NULL, &TLS }
 
 int main(void)
 {
@@ -390,14 +394,14 @@ int main(void)
 		cmocka_unit_test(windows_of_one_byte),
 		cmocka_unit_test(uploads_given_up),
 		cmocka_unit_test(client_is_told_to_wait),
-		BOTH(server_is_told_to_wait),
+		EACH(server_is_told_to_wait),
 		cmocka_unit_test(paused_at_the_end),
 		cmocka_unit_test(message_limits),
 		cmocka_unit_test(incomplete_messages_are_bounded),
 		cmocka_unit_test(requests_wait_for_the_queue),
-		BOTH(drain_serves_what_is_open),
-		BOTH(drain_has_an_end),
-		BOTH(channel_shutdown),
+		EACH(drain_serves_what_is_open),
+		EACH(drain_has_an_end),
+		EACH(channel_shutdown),
 		cmocka_unit_test(channel_freed_inside),
 		cmocka_unit_test(refused_connect),
 	};

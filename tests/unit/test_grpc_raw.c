@@ -227,6 +227,16 @@ static void content_types(void **state)
 		    "content-type", "application/grpc", NULL);
 	talk(&p);
 	assert_string_equal(answer(&p, 21).http, "405");
+	/* Plain HTTP clients are let finish, however much they send. */
+	raw_headers(&p.raw, 23, 0, ":method", "PUT", ":scheme", "http", ":path", UNARY, ":authority", "a", NULL);
+	for (int i = 0; i < 40; i++) {
+		raw_data(&p.raw, 23, i == 39, 16384);
+		talk(&p);
+	}
+	assert_string_equal(answer(&p, 23).http, "405");
+	assert_true(answer(&p, 23).ended);
+	assert_false(answer(&p, 23).reset);
+	assert_false(p.ended);
 	peer_done(&p);
 }
 
@@ -326,6 +336,27 @@ static void the_server_s_deadline(void **state)
 	until(&p.rig, (talk(&p), answer(&p, 3).ended));
 	assert_string_equal(answer(&p, 3).status, "4");
 	assert_int_equal(p.rig.ended, 1);
+	peer_done(&p);
+}
+
+static void a_request_that_stops_coming(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.body_ns = 30 * NS_PER_MS;
+	peer_init(&p, &l, true);
+	p.rig.hold = true;
+	raw_request(&p.raw, 1, 0, UNARY); /* never a byte */
+	raw_request(&p.raw, 3, 0, UNARY); /* whole in time, answered late */
+	send_bytes(&p, 3, false, "\0\0\0\0", 4);
+	talk(&p);
+	send_bytes(&p, 3, true, "\0", 1);
+	talk(&p);
+	until(&p.rig, (talk(&p), answer(&p, 1).ended));
+	assert_string_equal(answer(&p, 1).status, "4");
+	assert_int_equal(p.rig.requests, 1);
+	assert_int_equal(p.rig.ended, 0);
 	peer_done(&p);
 }
 
@@ -452,6 +483,7 @@ int main(void)
 		cmocka_unit_test(headers_that_are_refused),
 		cmocka_unit_test(reset_before_the_handler),
 		cmocka_unit_test(the_server_s_deadline),
+		cmocka_unit_test(a_request_that_stops_coming),
 		cmocka_unit_test(half_sent_at_the_deadline),
 		cmocka_unit_test(connections_given_up),
 		cmocka_unit_test(no_preface),

@@ -376,6 +376,29 @@ static void window_is_not_leaked(void **state)
 	rig_done(&r);
 }
 
+static void refused_streams_leak_no_window(void **state)
+{
+	struct rig r;
+	struct h2_limits l = LIMITS;
+	l.max_streams = 1;
+	l.conn_window = 65535;
+	rig_init(&r, &l);
+	raw_request(&r.raw, 1, 0, "/p");
+	int64_t credit = 65535;
+	for (int32_t id = 3; id < 203; id += 2) {
+		raw_request(&r.raw, id, 0, "/p");
+		raw_data(&r.raw, id, 0, 5000);
+		credit -= 5000;
+		assert_int_equal(swap(&r), 0);
+	}
+	struct raw_seen f = { 0 };
+	while (raw_next(&r.got, &f))
+		if (f.type == NGHTTP2_WINDOW_UPDATE && f.id == 0)
+			credit += raw_u32(f.payload);
+	assert_true(credit > 65535 / 2);
+	rig_done(&r);
+}
+
 static void budget_holds_credit_back(void **state)
 {
 	struct rig r;
@@ -818,6 +841,7 @@ int main(void)
 		cmocka_unit_test(whole_request_gets_no_reset),
 		cmocka_unit_test(request_and_reset_in_one_batch),
 		cmocka_unit_test(window_is_not_leaked),
+		cmocka_unit_test(refused_streams_leak_no_window),
 		cmocka_unit_test(budget_holds_credit_back),
 		cmocka_unit_test(large_headers_are_marked),
 		cmocka_unit_test(field_count_is_limited),

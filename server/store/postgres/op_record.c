@@ -24,11 +24,9 @@
 enum { VERDICT_AGAIN = 9 };
 
 static const char record_sql[] = INPUT
-	"l AS MATERIALIZED (SELECT " SAID PG_CORE_OF("r.")
-	", r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at FROM i CROSS JOIN LATERAL (SELECT r.* FROM "
-	"running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND r.worker = i.worker COLLATE \"C\" OFFSET 0 "
-	"FOR UPDATE) r), "
-	"ld AS (DELETE FROM running WHERE task_id = ANY (ARRAY(SELECT task_id FROM l))), "
+	"l AS (DELETE FROM running r USING i WHERE r.task_id = ANY ($2::uuid[]) AND r.task_id = i.task_id AND "
+	"r.attempt = i.attempt AND r.worker = i.worker COLLATE \"C\" RETURNING " SAID PG_CORE_OF("r.")
+	", r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at), "
 	"x AS MATERIALIZED (SELECT l.*, CASE WHEN outcome IN (2, 3, 5) THEN 1 ELSE 0 END AS failed, "
 	"CASE WHEN outcome = 1 THEN 3 "
 	"WHEN outcome NOT IN (2, 3, 5) THEN CASE WHEN cancel_requested_at IS NULL THEN 1 ELSE 5 END "

@@ -42,8 +42,9 @@ struct pg_kind {
 	const struct pg_stmt *stmts;
 	int n_stmts;
 	size_t (*bytes)(const struct store_op *op);
-	/* The i-th key of the operation; a key is at most once in a batch.  NULL function: none. */
-	bool (*key)(const struct store_op *op, int i, const void **ret, size_t *ret_len);
+	/* The operation's next key; *at is NULL for the first and the function's own.  A key is at most once in a batch.
+	 * NULL function: none. */
+	bool (*key)(const struct store_op *op, const void **at, const void **ret, size_t *ret_len);
 	/* Order within the batch. NULL: as submitted. */
 	int (*order)(const struct store_op *a, const struct store_op *b);
 	/* The guilty one alone: leaves out what can be left out and says so.  False: nothing left to leave out. */
@@ -98,7 +99,7 @@ struct pg_conn_ops {
 	void (*on_ready)(void *arg, struct pg_conn *c);
 	/* After every batch was handed to pg_batch_on_lost. The connection comes again by itself. */
 	void (*on_lost)(void *arg, struct pg_conn *c, const char *text);
-	void (*on_sync)(void *arg); /* a batch came back: there is room */
+	void (*on_room)(void *arg); /* a batch came back, or what waited to be written was */
 };
 
 struct pg_conn *pg_conn_new(struct loop *loop, const struct pg_store_config *cfg, int number,
@@ -107,6 +108,7 @@ struct pg_conn *pg_conn_new(struct loop *loop, const struct pg_store_config *cfg
 void pg_conn_free(struct pg_conn *c);
 void pg_conn_start(struct pg_conn *c);
 bool pg_conn_ready(const struct pg_conn *c);
+bool pg_conn_blocked(const struct pg_conn *c); /* what was sent is not written yet */
 size_t pg_conn_in_flight(const struct pg_conn *c);
 struct list *pg_conn_batches(struct pg_conn *c);
 int pg_conn_send(struct pg_conn *c, struct pg_batch *b, struct pg_params *ps) MUST_CHECK;

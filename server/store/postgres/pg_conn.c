@@ -49,6 +49,7 @@ struct pg_conn {
 	int64_t backoff_ns, progress_mono_ns;
 	unsigned tries; /* which host is next */
 	bool doomed;
+	bool blocked; /* the socket is full: libpq moves all that waits at each write, so little should wait */
 	char text[200];
 	char address[64];
 };
@@ -85,7 +86,7 @@ static void drop(struct pg_conn *c)
 		uv_cancel((uv_req_t *)&c->resolving->uv);
 		c->resolving = NULL;
 	}
-	c->doomed = false;
+	c->doomed = c->blocked = false;
 }
 
 static void lose(struct pg_conn *c, const char *text)
@@ -149,6 +150,9 @@ void pg_conn_flush(struct pg_conn *c)
 		lose_by_pq(c);
 		return;
 	}
+	if (c->blocked && !rc)
+		c->ops->on_room(c->arg);
+	c->blocked = rc > 0;
 	if (watch(c, LOOP_READ | (rc ? LOOP_WRITE_READY : 0)) < 0)
 		lose(c, "the socket can't be watched");
 }
@@ -410,7 +414,7 @@ static void on_batch_result(struct pg_conn *c, const PGresult *r)
 		list_remove(&b->node);
 		c->n_batches--;
 		pg_batch_on_sync(b);
-		c->ops->on_sync(c->arg);
+		c->ops->on_room(c->arg);
 	} else {
 		pg_batch_on_result(b, r);
 	}
@@ -500,6 +504,7 @@ void pg_conn_free(struct pg_conn *c)
 
 void pg_conn_start(struct pg_conn *c) { loop_timer_set(&c->timer, loop_now_mono_ns(c->loop)); }
 bool pg_conn_ready(const struct pg_conn *c) { return c->state == READY && !c->doomed; }
+bool pg_conn_blocked(const struct pg_conn *c) { return c->blocked; }
 size_t pg_conn_in_flight(const struct pg_conn *c) { return c->n_batches; }
 struct list *pg_conn_batches(struct pg_conn *c) { return &c->batches; }
 const char *pg_conn_warning(const struct pg_conn *c) { return c->setup.warning; }

@@ -5,11 +5,13 @@
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
 
-static bool one_key(int i, const void *key, size_t len, const void **ret, size_t *ret_len)
+static bool one_key(const void **at, const void *key, size_t len, const void **ret, size_t *ret_len)
 {
-	*ret = key;
+	if (*at)
+		return false;
+	*at = *ret = key;
 	*ret_len = len;
-	return i == 0;
+	return true;
 }
 
 /* ---- insert ---- */
@@ -23,15 +25,17 @@ static size_t insert_bytes(const struct store_op *op)
 	return n;
 }
 
-static bool insert_key(const struct store_op *op, int i, const void **ret, size_t *ret_len)
+static bool insert_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
-	const struct store_insert *o = OP(store_insert, op);
-	for (int left = o->group_n > 1 ? o->group_n : 1; left && o; left--, o = o->group_next) {
-		if (!o->idempotency_key || i--)
-			continue;
-		return one_key(0, o->idempotency_key, strlen(o->idempotency_key), ret, ret_len);
-	}
-	return false;
+	const struct store_insert *o = *at ? ((const struct store_insert *)*at)->group_next : OP(store_insert, op);
+	while (o && !o->idempotency_key)
+		o = o->group_next;
+	if (!o)
+		return false;
+	*at = o;
+	*ret = o->idempotency_key;
+	*ret_len = strlen(o->idempotency_key);
+	return true;
 }
 
 static int insert_order(const struct store_op *a, const struct store_op *b)
@@ -42,9 +46,10 @@ static int insert_order(const struct store_op *a, const struct store_op *b)
 /* ---- kinds whose key is a task ---- */
 
 #define BY_TASK(kind, field)                                                                              \
-	static bool kind##_key(const struct store_op *op, int i, const void **ret, size_t *ret_len)       \
+	static bool kind##_key(const struct store_op *op, const void **at, const void **ret,              \
+			       size_t *ret_len)                                                           \
 	{                                                                                                 \
-		return one_key(i, OP(store_##kind, op)->field.b, 16, ret, ret_len);                       \
+		return one_key(at, OP(store_##kind, op)->field.b, 16, ret, ret_len);                       \
 	}                                                                                                 \
 	static int kind##_order(const struct store_op *a, const struct store_op *b)                       \
 	{                                                                                                 \
@@ -73,10 +78,10 @@ static size_t session_bytes(const struct store_op *op)
 	return 200 + OP(store_session_open, op)->n_held * 64;
 }
 
-static bool session_key(const struct store_op *op, int i, const void **ret, size_t *ret_len)
+static bool session_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
 	const char *w = OP(store_session_open, op)->worker;
-	return one_key(i, w, strlen(w), ret, ret_len);
+	return one_key(at, w, strlen(w), ret, ret_len);
 }
 
 static int session_order(const struct store_op *a, const struct store_op *b)
@@ -84,10 +89,10 @@ static int session_order(const struct store_op *a, const struct store_op *b)
 	return strcmp(OP(store_session_open, a)->worker, OP(store_session_open, b)->worker);
 }
 
-static bool beat_key(const struct store_op *op, int i, const void **ret, size_t *ret_len)
+static bool beat_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
 	const char *m = OP(store_beat, op)->master;
-	return one_key(i, m, strlen(m), ret, ret_len);
+	return one_key(at, m, strlen(m), ret, ret_len);
 }
 
 #define STMTS(kind) .name = #kind, .stmts = pg_##kind##_stmts, .n_stmts = (int)ARRAY_LEN(pg_##kind##_stmts)

@@ -22,7 +22,7 @@ static const char settings[] =
 	"SET search_path = reins; SET client_min_messages = warning; SET timezone = 'UTC';"
 	"SET default_transaction_isolation = 'read committed'; SET bytea_output = 'hex';"
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off; SET enable_sort = off;"
-	"SET jit = off; SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0;"
+	"SET jit = off; SET work_mem = '32MB'; SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0;"
 	"SET idle_in_transaction_session_timeout = '30s'; SET lock_timeout = 0;"
 	"SELECT set_config('synchronous_commit', 'on', false) "
 	"WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply');"

@@ -22,7 +22,7 @@ void pg_store_config_default(struct pg_store_config *c)
 		.statement_timeout_ns = 10 * NS_PER_S,
 		.connect_timeout_ns = 5 * NS_PER_S,
 		.lost_limit = 3,
-		.max_batch_bytes = 32 << 20,
+		.max_batch_bytes = 4 << 20,
 	};
 }
 
@@ -155,7 +155,7 @@ static void on_lost(void *arg, struct pg_conn *c, const char *text)
 	mark(s);
 }
 
-static void on_sync(void *arg) { mark(arg); }
+static void on_room(void *arg) { mark(arg); }
 
 void pg_store_lost(struct pg_store *s, struct pg_batch *b, const char *text)
 {
@@ -175,7 +175,7 @@ static bool keys_have(const struct pg_kind *k, const struct store_op *op, const 
 {
 	const void *key;
 	size_t len;
-	for (int i = 0; k->key(op, i, &key, &len); i++)
+	for (const void *at = NULL; k->key(op, &at, &key, &len);)
 		if (map_get(&seen->map, key, len))
 			return true;
 	return false;
@@ -186,12 +186,12 @@ static bool keys_add(const struct pg_kind *k, const struct store_op *op, struct 
 {
 	const void *key;
 	size_t len;
-	int n = 0;
-	while (k->key(op, n, &key, &len))
+	size_t n = 0;
+	for (const void *at = NULL; k->key(op, &at, &key, &len);)
 		n++;
-	if (seen->n + (size_t)n > seen->cap)
+	if (seen->n + n > seen->cap)
 		return false;
-	for (int i = 0; k->key(op, i, &key, &len); i++)
+	for (const void *at = NULL; k->key(op, &at, &key, &len);)
 		if (!map_get(&seen->map, key, len))
 			map_put(&seen->map, &seen->nodes[seen->n++], key, len);
 	return true;
@@ -252,7 +252,7 @@ static struct pg_conn *choose(struct pg_store *s, bool reads)
 		for (int i = 0; i < n; i++) {
 			bool in_lane = n == 1 || reads == (i == n - 1);
 			struct pg_conn *c = s->conns[i];
-			if (in_lane != (pass == 0) || !pg_conn_ready(c))
+			if (in_lane != (pass == 0) || !pg_conn_ready(c) || pg_conn_blocked(c))
 				continue;
 			if (!best || pg_conn_in_flight(c) < pg_conn_in_flight(best))
 				best = c;
@@ -388,7 +388,7 @@ static void store_pg_free(struct store *base)
 }
 
 static const struct store_ops ops = {.submit = submit, .free = store_pg_free};
-static const struct pg_conn_ops conn_ops = {.on_ready = on_ready, .on_lost = on_lost, .on_sync = on_sync};
+static const struct pg_conn_ops conn_ops = {.on_ready = on_ready, .on_lost = on_lost, .on_room = on_room};
 
 int pg_store_new(struct loop *loop, const struct pg_store_config *cfg, struct store **ret)
 {
