@@ -376,6 +376,11 @@ def make_spec(**fields):
     return stubs.task.TaskSpec(**fields)
 
 
+def owner_key(task_id, prefix="reins:"):
+    """Of the Redis key that names the owner of a running task; the braces are literal."""
+    return "%stask:{%s}:workerId" % (prefix, task_id)
+
+
 def has_crash_points():
     return REINSD.exists() and b"REINS_CRASH_POINT" in REINSD.read_bytes()
 
