@@ -26,7 +26,7 @@ void take_back_and_again(void **state)
 	assert_int_equal(claim(&t, "w-tb", s), 2);
 	struct store_get g = get(t.id);
 	assert_int_equal(g.ret_task.n_attempts, 2);
-	assert_int_equal(g.ret_task.attempts[0].outcome, STORE_GIVEN_BACK);
+	assert_int_equal(g.ret_task.attempts[0].outcome, STORE_NOT_TAKEN);
 	assert_int_equal(g.ret_task.attempts[1].outcome, 0);
 	store_op_done_fields(&g.op);
 }
