@@ -561,7 +561,7 @@ static void no_plan_scans(void **state)
 			if (PQresultStatus(r) != PGRES_TUPLES_OK)
 				fail_msg("%s%d: %s", pg_kinds[k].name, i, PQerrorMessage(pq));
 			bool all_pending = k == STORE_LIST && i == 2; /* sorts what is pending, by design */
-			bool by_worker = k == STORE_SESSION_OPEN && i == 3; /* a worker may have very many rows */
+			bool by_worker = k == STORE_SESSION_OPEN && i >= 3; /* a worker may have very many rows */
 			for (int row = 0; row < PQntuples(r); row++)
 				if ((strstr(PQgetvalue(r, row, 0), "Seq Scan") && !all_pending) ||
 				    (strstr(PQgetvalue(r, row, 0), "running_worker") && !by_worker))
