@@ -9,26 +9,28 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 1
 fi
 mirror=${REINS_TEST_MIRROR:-$(sed -nE 's/^(deb|URIs:).* ?(https?:[^ ]*debian\/?)( .*|$)/\2/p' \
-	/etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1)}
+	/etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1 || true)}
 mirror=${mirror:-http://deb.debian.org/debian}
 chroot=$(mktemp -d /var/tmp/reins-chroot.XXXXXX)
+chmod 755 "$chroot" # it is the root directory of users that are not root
 
 cleanup() {
 	chroot "$chroot" sh -c 'cd /src/reins && deploy/quickstart --stop' >/dev/null 2>&1 || true
-	umount -l "$chroot/proc" "$chroot/dev" 2>/dev/null || true
+	umount "$chroot/dev/shm" "$chroot/proc" 2>/dev/null || true
 	rm -rf --one-file-system "$chroot"
 }
 trap cleanup EXIT
 
 debootstrap --variant=minbase --include=ca-certificates bookworm "$chroot" "$mirror" >/dev/null
 cp /etc/resolv.conf "$chroot/etc/resolv.conf"
-cp -r /etc/apt/apt.conf.d "$chroot/etc/apt/"
+apt-config dump | grep -E '^Acquire::https?::Proxy' >"$chroot/etc/apt/apt.conf.d/proxy" || true
+echo "deb $mirror-security bookworm-security main" >>"$chroot/etc/apt/sources.list"
 # No service is to start inside.
 printf '#!/bin/sh\nexit 101\n' >"$chroot/usr/sbin/policy-rc.d"
 chmod 755 "$chroot/usr/sbin/policy-rc.d"
 mount -t proc proc "$chroot/proc"
-mount --rbind /dev "$chroot/dev"
-mount --make-rslave "$chroot/dev"
+mkdir -p "$chroot/dev/shm"
+mount -t tmpfs -o mode=1777 shm "$chroot/dev/shm"
 mkdir -p "$chroot/src"
 git -c safe.directory='*' clone -q . "$chroot/src/reins"
 

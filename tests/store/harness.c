@@ -202,3 +202,9 @@ enum store_state state_of(struct uuid id)
 	store_op_done_fields(&o.op);
 	return st;
 }
+
+struct core_attempt running(struct core_task *t, const char *worker, int64_t s)
+{
+	*t = insert(new_queue());
+	return (struct core_attempt){t->id, claim(t, worker, s)};
+}

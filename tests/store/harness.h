@@ -61,6 +61,8 @@ struct store_assignment to_worker(const char *worker, int64_t session);
 /* Claims; fails the test when it is lost. */
 int32_t claim(const struct core_task *t, const char *worker, int64_t session);
 bool try_claim(const struct core_task *t, const char *worker, int64_t session);
+/* A task in a queue of its own, claimed. */
+struct core_attempt running(struct core_task *ret, const char *worker, int64_t session);
 /* Opens a session with instance byte `inst`, holding n attempts. Done fields are the caller's. */
 struct store_session_open session_open(const char *worker, uint8_t inst, const struct core_attempt *held, size_t n);
 int64_t session(const char *worker); /* with instance 1 and no list */
