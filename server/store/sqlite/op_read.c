@@ -14,7 +14,8 @@
 	"CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END AS state, "           \
 	"coalesce(r.worker, e.worker), t.owner, t.created_us, coalesce(d.due_us, t.run_at_us), "                     \
 	"coalesce(r.started_us, e.started_us), e.finished_us, coalesce(r.cancel_us, e.cancel_us), e.outcome, "       \
-	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, e.error, " \
+	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, " \
+	"length(e.result), p.open_worker IS NOT NULL, e.error, " \
 	result ", " spec " FROM "
 #define JOINS                                                                                                      \
 	" LEFT JOIN ended e ON e.seq = t.seq LEFT JOIN running r ON r.task_id = t.id "                             \
@@ -23,7 +24,7 @@
 
 enum {
 	STATE = SQ_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL, TOO_LARGE,
-	DISPATCHED, LOG_END, ERROR, RESULT, SPEC
+	DISPATCHED, LOG_END, RESULT_LEN, OPEN, ERROR, RESULT, SPEC
 };
 
 static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
@@ -67,6 +68,7 @@ static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, s
 		.signal = (int32_t)sq_int(q, SIGNAL),
 		.error = sq_bytes_copy(q, ERROR, mem),
 		.result = sq_bytes_copy(q, RESULT, mem),
+		.result_len = sq_int(q, RESULT_LEN),
 		.result_too_large = sq_int(q, TOO_LARGE),
 	};
 	sq_core_read_task(q, 0, &t->core);
@@ -95,8 +97,8 @@ static void add_newest(struct store_task *t, int64_t dispatched_us, int64_t log_
 	};
 }
 
-/* No more than `max`: attempts are numbered from 1. */
-static void add_former(struct sq_db *db, struct store_task *t, int32_t max, struct store_mem **mem)
+/* No more than `max`: attempts are numbered from 1.  `open`: the newest is. */
+static void add_former(struct sq_db *db, struct store_task *t, int32_t max, bool open, struct store_mem **mem)
 {
 	sqlite3_stmt *q = sq_begin(db, attempts_sql);
 	sq_bind_uuid(db, &t->core.id);
@@ -117,6 +119,7 @@ static void add_former(struct sq_db *db, struct store_task *t, int32_t max, stru
 			.log_end = sq_int(q, 8),
 			.error = sq_bytes_copy(q, 9, mem),
 		};
+		a->open = open && a->attempt == t->core.attempt;
 	}
 }
 
@@ -133,10 +136,11 @@ void sq_get_run(struct sq_ctx *x, struct store_op *op)
 	struct store_task *t = &o->ret_task;
 	read_view(db, q, t, mem);
 	int64_t dispatched_us = sq_int(q, DISPATCHED), log_end = sq_int(q, LOG_END);
+	bool open = sq_int(q, OPEN) != 0;
 	sq_end(q);
 	int32_t former = t->core.attempt < 0 ? 0 : t->core.attempt < ATTEMPTS_MAX ? t->core.attempt : ATTEMPTS_MAX;
 	t->attempts = store_mem_get(mem, ((size_t)former + 1) * sizeof(*t->attempts));
-	add_former(db, t, former, mem);
+	add_former(db, t, former, open, mem);
 	add_newest(t, dispatched_us, log_end);
 }
 
