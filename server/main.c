@@ -159,6 +159,7 @@ static int open_services(struct server *s)
 			.tasks_per_submit = s->cfg.max_submit,
 		},
 	};
+	rpc_init(&s->rpc);
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
@@ -245,10 +246,10 @@ static void on_stop(void *arg, int signo)
 		return;
 	}
 	s->stopping = true;
-	s->rpc.draining = true;
 	log_info("master", NULL, "signal %d: finishing what is in flight; workers go on and find another master, or this one again",
 		 signo);
 	notify_stopping();
+	rpc_drain(&s->rpc);
 	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_drained);
 }
 

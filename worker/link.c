@@ -40,8 +40,6 @@ struct link {
 	struct log_limit quiet;
 };
 
-static void begin(struct link *l);
-
 static void drop_now(struct link *l)
 {
 	bool had = l->channel != NULL;
@@ -267,9 +265,4 @@ void link_stop(struct link *l)
 	l->drop = true;
 	loop_timer_stop(&l->timer);
 	loop_mark(l->cfg.loop, &l->dirty);
-}
-
-const char *link_where(const struct link *l)
-{
-	return l->where;
 }

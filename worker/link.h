@@ -42,7 +42,5 @@ void link_welcomed(struct link *l, int64_t lease_ns);
 void link_drop(struct link *l, enum link_retry retry, const char *why);
 /* No more tries. */
 void link_stop(struct link *l);
-/* The server tried or connected to, for logs. */
-const char *link_where(const struct link *l);
 
 #endif

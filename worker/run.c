@@ -231,11 +231,6 @@ void run_clear(struct run *r)
 	loop_mark(r->loop, &r->clear_dirty);
 }
 
-int run_pid(const struct run *r)
-{
-	return r->pid;
-}
-
 void run_free(struct run *r)
 {
 	if (!r)

@@ -30,7 +30,6 @@ void run_signal(struct run *r, int signo);
 void run_pause_output(struct run *r, bool paused);
 /* After on_exit: SIGKILL for what is left of the group, again until nothing is. */
 void run_clear(struct run *r);
-int run_pid(const struct run *r);
 /* After on_empty; NULL-safe. */
 void run_free(struct run *r);
 

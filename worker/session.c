@@ -321,8 +321,3 @@ bool session_leave(struct session *s)
 	loop_mark(s->cfg.loop, &s->dirty);
 	return true;
 }
-
-bool session_is_up(const struct session *s)
-{
-	return s->state == SESSION_UP;
-}

@@ -43,6 +43,5 @@ void session_drain(struct session *s, Reins__V1__DrainMode mode, int64_t within_
 /* Says what there is to say and ends the stream; on_end follows when the master has ended it too. False: there is no
  * session to end. */
 bool session_leave(struct session *s) MUST_CHECK;
-bool session_is_up(const struct session *s);
 
 #endif

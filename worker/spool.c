@@ -298,11 +298,6 @@ bool spool_full(const struct spool *s)
 	return s->live_bytes >= s->limit;
 }
 
-int64_t spool_live_bytes(const struct spool *s)
-{
-	return s->live_bytes;
-}
-
 int64_t spool_file_bytes(const struct spool *s)
 {
 	return s->file_bytes;

@@ -39,7 +39,6 @@ uint64_t spool_add(struct spool *s, struct blob *outcome);
 void spool_answered(struct spool *s, uint64_t id);
 /* Take no more tasks. What runs may still add: at most one outcome for each slot. */
 bool spool_full(const struct spool *s);
-int64_t spool_live_bytes(const struct spool *s);
 int64_t spool_file_bytes(const struct spool *s);
 
 /* What is to be written, or NULL: nothing, or a batch is under way. */

@@ -43,13 +43,14 @@ static void insert_pending(struct core *c, uint64_t token, const struct uuid *ta
 }
 
 /* A row came in while its task was on its way here: what came last holds. */
-static void free_and_offer(struct core *c, struct job *j, bool pending, uint64_t avoid)
+static void free_and_offer(struct core *c, struct job *j, bool pending)
 {
 	struct core_task row = j->again ? j->again_row : j->t;
+	struct avoid avoid = j->avoid;
 	bool offer = pending || j->again;
 	job_free(c, j);
 	if (offer)
-		window_offer(c, &row, avoid);
+		window_offer(c, &row, &avoid);
 }
 
 void job_reserve(struct core *c, struct job *j, struct worker *w)
@@ -171,7 +172,7 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 		insert_pending(c, j->token, &j->t.id);
 		job_free(c, j);
 	} else {
-		free_and_offer(c, j, !j->gone, 0);
+		free_and_offer(c, j, !j->gone);
 	}
 }
 
@@ -195,9 +196,9 @@ static void claimed(struct core *c, struct job *j, const struct core_event *ev)
 		if (ev->claimed == CORE_CLAIM_UNAVAILABLE) {
 			/* Not again at once: the store may be up, but full. */
 			timer_set(c, &c->pause, c->now + 100 * NS_PER_MS);
-			free_and_offer(c, j, !j->gone, 0);
+			free_and_offer(c, j, !j->gone);
 		} else {
-			free_and_offer(c, j, false, 0);
+			free_and_offer(c, j, false);
 		}
 		return;
 	}
@@ -211,7 +212,7 @@ static void claimed(struct core *c, struct job *j, const struct core_event *ev)
 	j->again = false;
 	send(c, j);
 	if (offer)
-		window_offer(c, &row, 0);
+		window_offer(c, &row, NULL);
 }
 
 static void accepted(struct core *c, struct job *j, const struct core_event *ev)
@@ -308,13 +309,15 @@ static void taken_back(struct core *c, struct job *j, const struct core_event *e
 		list_push_back(&c->retry, &j->link_retry);
 		return;
 	}
-	uint64_t avoid = j->cause == CORE_CAUSE_REFUSED ? j->worker->serial : 0;
+	struct avoid avoid = j->avoid;
+	if (j->cause == CORE_CAUSE_REFUSED)
+		avoid = (struct avoid){ j->worker->serial, c->now + min_i64(NS_PER_S, c->cfg.heartbeat_ns) };
 	if (j->holds && !j->lost)
 		job_set_state(c, j, JOB_LEFT);
 	else
 		job_free(c, j);
 	if (ev->taken_back == CORE_TAKE_BACK_PENDING)
-		window_offer(c, &ev->task, avoid);
+		window_offer(c, &ev->task, &avoid);
 }
 
 static void taken_back_recording(struct core *c, struct job *j, const struct core_event *ev)
@@ -326,7 +329,7 @@ static void taken_back_recording(struct core *c, struct job *j, const struct cor
 	}
 	j->tb = TB_NONE;
 	if (ev->taken_back == CORE_TAKE_BACK_PENDING)
-		window_offer(c, &ev->task, 0);
+		window_offer(c, &ev->task, NULL);
 }
 
 static void cancel_later(struct core *c, struct job *j, const struct core_event *ev)
@@ -470,6 +473,7 @@ void job_on_at(struct core *c, const struct core_event *ev)
 		[CORE_EV_CLAIMED] = { true, false, IN_CLAIMED },
 		[CORE_EV_ACCEPTED] = { false, true, IN_ACCEPTED },
 		[CORE_EV_REFUSED] = { false, true, IN_REFUSED },
+		[CORE_EV_LOST] = { false, true, IN_LOST },
 		[CORE_EV_CANCEL_WISH] = { false, false, IN_CANCEL },
 	};
 	struct job *j = how[ev->type].by_task ? NULL : job_by_attempt(c, ev->at);
@@ -492,7 +496,7 @@ void job_on_inserted(struct core *c, const struct core_event *ev)
 	if (ev->due_in_ns > 0)
 		queue_due_in(c, ev->due_in_ns);
 	else
-		window_offer(c, &ev->task, 0);
+		window_offer(c, &ev->task, NULL);
 }
 
 /* checkAndFixStaleRunningTasks: a completion is recorded because the worker reports it, never because a key is gone;
@@ -538,7 +542,7 @@ void job_on_recorded(struct core *c, const struct core_event *ev)
 	if (ev->recorded.retry_in_ns > 0)
 		queue_due_in(c, ev->recorded.retry_in_ns);
 	else
-		window_offer(c, &ev->task, 0);
+		window_offer(c, &ev->task, NULL);
 }
 
 void job_on_taken_back(struct core *c, const struct core_event *ev)
@@ -547,7 +551,7 @@ void job_on_taken_back(struct core *c, const struct core_event *ev)
 	if (j && j->tb == TB_IN_FLIGHT && j->session == ev->session)
 		job_input(c, j, IN_TAKEN_BACK, ev);
 	else if (!j && ev->taken_back == CORE_TAKE_BACK_PENDING)
-		window_offer(c, &ev->task, 0);
+		window_offer(c, &ev->task, NULL);
 }
 
 void job_retry_take_backs(struct core *c)

@@ -114,6 +114,12 @@ enum job_input {
 };
 enum job_take_back { TB_NONE, TB_IN_FLIGHT, TB_RETRY };
 
+/* A worker that refused the task a moment ago does not get it straight back. */
+struct avoid {
+	uint64_t worker; /* serial; 0: none */
+	int64_t until;
+};
+
 struct job_key {
 	struct uuid task;
 	int32_t attempt;
@@ -149,9 +155,7 @@ struct job {
 	/* a ready row of the same task that came in while this one was on its way */
 	bool again;
 	struct core_task again_row;
-	/* READY: not to this worker before then */
-	uint64_t avoid;
-	int64_t avoid_until;
+	struct avoid avoid;
 };
 
 /* ---- workers ---- */
@@ -283,8 +287,8 @@ void queue_due_in(struct core *c, int64_t in_ns);
 void queue_ask_due(struct core *c);
 
 /* ---- ready.c ---- */
-/* A row that is PENDING in the store. True: in the window now or before. `avoid`: worker serial, 0 none. */
-bool window_offer(struct core *c, const struct core_task *t, uint64_t avoid);
+/* A row that is PENDING in the store. True: in the window now or before. `avoid`: NULL: nobody. */
+bool window_offer(struct core *c, const struct core_task *t, const struct avoid *avoid);
 void window_remove(struct core *c, struct job *j); /* out of all indexes of the window */
 void window_wake(struct core *c, struct job *j);   /* a resting job's time has come */
 void window_submit(struct core *c, const struct core_event *ev);

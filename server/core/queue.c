@@ -152,7 +152,7 @@ void queue_on_filled(struct core *c, const struct core_event *ev)
 			q->cursor = key;
 		}
 		bool known = job_by_task(c, &t->id);
-		if (!window_offer(c, t, 0) && key_before(q->cursor, key)) {
+		if (!window_offer(c, t, NULL) && key_before(q->cursor, key)) {
 			whole = false;
 			break;
 		}
@@ -199,7 +199,7 @@ void queue_on_due(struct core *c, const struct core_event *ev)
 	if (!ev->due.ok)
 		return; /* the reconciler asks again */
 	for (size_t i = 0; i < ev->due.n; i++)
-		window_offer(c, &ev->due.at[i], 0);
+		window_offer(c, &ev->due.at[i], NULL);
 	int64_t next = c->due_hint;
 	if (ev->due.n >= (size_t)c->cfg.fill)
 		next = c->now;

@@ -177,7 +177,7 @@ static void rest(struct core *c, struct job *j)
 {
 	delist(c, j);
 	c->n_resting++;
-	timer_set(c, &j->timer, j->avoid_until);
+	timer_set(c, &j->timer, j->avoid.until);
 }
 
 void window_wake(struct core *c, struct job *j)
@@ -223,7 +223,7 @@ static bool room(struct core *c, struct queue *q, struct row_key key)
 	return c->n_ready < (size_t)c->cfg.window;
 }
 
-bool window_offer(struct core *c, const struct core_task *t, uint64_t avoid)
+bool window_offer(struct core *c, const struct core_task *t, const struct avoid *avoid)
 {
 	struct queue *q = queue_get(c, t->queue);
 	if (!q)
@@ -252,10 +252,8 @@ bool window_offer(struct core *c, const struct core_task *t, uint64_t avoid)
 		return false;
 	}
 	struct job *j = job_new(c, t, q);
-	if (avoid) {
-		j->avoid = avoid;
-		j->avoid_until = c->now + min_i64(NS_PER_S, c->cfg.heartbeat_ns);
-	}
+	if (avoid)
+		j->avoid = *avoid;
 	heap_push(&q->worst, &j->worst);
 	if (q->n_ready++ == 0) {
 		list_push_back(&c->active, &q->link_active);
@@ -328,7 +326,7 @@ void window_pick(struct core *c)
 		struct queue *q = container_of(heap_top(&c->order), struct queue, order);
 		struct class *k = container_of(heap_top(&q->classes), struct class, order);
 		struct job *j = best_of(k);
-		uint64_t avoid = j->avoid_until > c->now ? j->avoid : 0;
+		uint64_t avoid = j->avoid.until > c->now ? j->avoid.worker : 0;
 		struct worker *w = worker_match(c, q, &j->t.need, j->t.exclusive, avoid, &budget);
 		if (!w && budget <= 0) {
 			c->again = true;

@@ -221,7 +221,7 @@ static void apply(struct core *c, struct worker *w, const struct hello *h, const
 			job_input(c, j, IN_LEFT_OUT, NULL);
 	}
 	for (size_t i = 0; i < ev->opened.n_requeued; i++)
-		window_offer(c, &ev->opened.requeued[i], 0);
+		window_offer(c, &ev->opened.requeued[i], NULL);
 	emit_lease_beat(c, w);
 }
 
@@ -275,7 +275,11 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 	}
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
-		if (j->mark != w->mark && j->number <= ev->heartbeat.last_dispatch)
+#ifndef REINS_MUTATION_NO_DISPATCH_ORDER /* tests/sim proves that it would notice */
+		if (j->number > ev->heartbeat.last_dispatch)
+			continue;
+#endif
+		if (j->mark != w->mark)
 			job_input(c, j, IN_UNLISTED, ev);
 	}
 	emit_lease_beat(c, w);
@@ -286,11 +290,18 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 
 void session_on_draining(struct core *c, const struct core_event *ev)
 {
-	struct worker *w = peer_worker(c, ev->peer);
+	const struct peer *p = peer_find(c, ev->peer);
+	struct worker *w = p ? p->worker : NULL;
 	if (!w)
 		return;
-	w->draining = true;
-	worker_refresh(c, w, false);
+	if (w->peer == ev->peer) {
+		w->draining = ev->draining;
+		worker_refresh(c, w, !w->draining);
+	} else if (w->opening && w->opening->peer == ev->peer) {
+		w->opening->draining = ev->draining;
+	} else if (w->next && w->next->peer == ev->peer) {
+		w->next->draining = ev->draining;
+	}
 }
 
 static void note_end(struct core *c)

@@ -266,6 +266,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 	loop_timer_init(&e->pulse, e->loop, on_pulse);
 	e->pulse_due_mono_ns = now;
 	loop_timer_set(&e->pulse, now);
+	/* Until the store has taken us in; else the core's first questions are lost and asked again only by the reconciler. */
+	engine_event(e, CORE_EV_STORE)->up = false;
 	loop_mark(e->loop, &e->work);
 	*ret = e;
 	return 0;

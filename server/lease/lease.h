@@ -85,7 +85,7 @@ struct lease_events {
 
 struct lease_stats {
 	int64_t pending;  /* commands without an answer yet */
-	int64_t dropped;  /* fire-and-forget items lost: down, over the limit, or refused by Redis */
+	int64_t dropped;  /* fire-and-forget commands (one may be for many tasks of a worker) lost: down, over the limit, or refused by Redis */
 	int64_t timeouts;
 	int64_t connects; /* Redis: connections that became usable */
 };

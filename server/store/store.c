@@ -41,8 +41,9 @@ void store_op_done_fields(struct store_op *op)
 		struct store_session_open *o = container_of(op, struct store_session_open, op);
 		o->ret_adopted = NULL;
 		o->ret_requeued = NULL;
+		o->ret_waiting = NULL;
 		o->ret_fenced = NULL;
-		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_fenced = 0;
+		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
 		mem_done(&o->ret_memory);
 		return;
 	}

@@ -232,8 +232,7 @@ static void take(struct worker *w, const uint8_t *data, size_t len, int64_t now)
 		struct idset_entry *e = idset_get(&f->rig->ids, &h->key.task);
 		e->dispatches++;
 		e->received_mono_ns = now;
-		if (e->submitted_mono_ns)
-			hist_add(&f->sums.receipt, now - e->submitted_mono_ns);
+		rig_note_receipt(f->rig, e);
 		if (f->on_receipt)
 			f->on_receipt(f->on_receipt_arg, e);
 	}
@@ -366,7 +365,6 @@ struct fleet *fleet_new(struct rig *r, const char *name, size_t workers, size_t 
 	f->slots = slots;
 	f->workers = xcalloc(workers, sizeof(*f->workers));
 	list_init(&f->spare);
-	hist_init(&f->sums.receipt);
 	google__protobuf__timestamp__init(&f->now);
 	for (size_t i = 0; i < MESSAGE_MAX; i++) {
 		reins__v1__attempt_ref__init(&f->refs[i]);

@@ -10,7 +10,6 @@ struct fleet_sums {
 	int64_t messages_in;
 	int64_t heartbeats, acks;
 	int64_t first_dispatch_mono_ns, last_ack_mono_ns;
-	struct hist receipt; /* submit to receipt, of tasks that this process submitted */
 };
 
 struct fleet;

@@ -69,6 +69,14 @@ static int check(const struct rig_conf *c)
 	return 0;
 }
 
+static int (*find_mode(const char *name))(struct rig *)
+{
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+		if (strcmp(name, modes[i].name) == 0)
+			return modes[i].run;
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	struct rig r = { .track = true };
@@ -86,12 +94,11 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	int rc = check(&r.conf);
-	if (rc == 0) {
+	int (*run)(struct rig *) = n_rest == 1 ? find_mode(rest[0]) : NULL;
+	if (rc == 0 && !run)
 		rc = usage("the first argument is a mode");
-		for (size_t i = 0; n_rest == 1 && i < ARRAY_LEN(modes); i++)
-			if (strcmp(rest[0], modes[i].name) == 0)
-				rc = rig_init(&r, modes[i].name) ? 1 : (modes[i].run(&r), rig_done(&r));
-	}
+	if (rc == 0)
+		rc = rig_init(&r, rest[0]) ? 1 : (run(&r), rig_done(&r));
 	free(rest);
 	settings_done(&program, &r.conf);
 	return rc;

@@ -112,7 +112,7 @@ static void report_run(struct e2e *e)
 	report_number(&r->report, "tasks_per_message", f->messages_in ? (double)(2 * f->dispatched) / (double)f->messages_in : 0,
 		      "to the workers");
 	report_hist(&r->report, "call_ms", &s->latency);
-	report_hist(&r->report, "receipt_ms", &f->receipt);
+	report_hist(&r->report, "receipt_ms", &r->receipt);
 	report_procs(&r->report, &r->procs, r->before, r->after, s->acked);
 	rig_check_ids(r, s->acked);
 	report_check(&r->report, f->duplicate + f->fenced == 0, "%lld outcomes DUPLICATE, %lld FENCED", (long long)f->duplicate,

@@ -60,6 +60,7 @@ int rig_init(struct rig *r, const char *mode)
 		return -1;
 	}
 	loop_timer_init(&r->wake, r->loop, on_wake);
+	hist_init(&r->receipt);
 	idset_init(&r->ids, (size_t)r->conf.tasks);
 	report_init(&r->report, mode, strcmp(r->conf.output, "json") == 0);
 	return 0;
@@ -122,6 +123,12 @@ void rig_read_procs(struct rig *r, struct procs_reading *ret)
 {
 	for (size_t i = 0; i < r->procs.n; i++)
 		procs_read(&r->procs.at[i], &ret[i]);
+}
+
+void rig_note_receipt(struct rig *r, const struct idset_entry *e)
+{
+	if (e->submitted_mono_ns && e->received_mono_ns && e->submits == 1 && e->dispatches == 1)
+		hist_add(&r->receipt, e->received_mono_ns - e->submitted_mono_ns);
 }
 
 void rig_check_ids(struct rig *r, int64_t expected)

@@ -27,6 +27,7 @@ struct rig {
 	struct report report;
 	struct idset ids;
 	bool track;          /* note every task in `ids` */
+	struct hist receipt; /* of these: submit to the receipt by a worker of ours */
 	char failure[400];   /* the run can't go on: why; "" while it can */
 	struct loop_timer wake;
 };
@@ -42,6 +43,8 @@ int rig_run(struct rig *r, int64_t ns, bool (*done)(void *arg), void *arg);
 /* As rig_run, as long as progress(arg) changes at least once in `ns`. */
 int rig_run_while_moving(struct rig *r, int64_t ns, bool (*done)(void *arg), int64_t (*progress)(void *arg), void *arg);
 void rig_read_procs(struct rig *r, struct procs_reading *ret);
+/* The reply and the Dispatch of a task come in either order; the second of them notes the time between. */
+void rig_note_receipt(struct rig *r, const struct idset_entry *e);
 /* Compares what was submitted with what was recorded, for `expected` tasks. */
 void rig_check_ids(struct rig *r, int64_t expected);
 

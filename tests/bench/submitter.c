@@ -103,6 +103,7 @@ static void note_id(struct submitter *s, const uint8_t *task, size_t len, int64_
 	struct idset_entry *e = idset_get(&s->rig->ids, &u);
 	e->submits++;
 	e->submitted_mono_ns = from;
+	rig_note_receipt(s->rig, e);
 }
 
 /* SubmitTaskResponse { task = 1 }, SubmitTasksResponse { repeated tasks = 1 }, each with the id in field 1. */

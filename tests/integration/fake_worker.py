@@ -167,8 +167,10 @@ class FakeWorker:
                 continue
 
     def kill(self):
-        """The connection breaks without a word (only with proxy=True); no heartbeat follows."""
+        """The connection breaks without a word (only with proxy=True), once the master has all that was said; no
+        heartbeat follows."""
         self.beat = False
+        self.wait_heartbeat_acked()
         self.proxy.drop()
         stream = self.stream
         self.wait(lambda: stream.status, "the broken stream is noticed")

@@ -90,7 +90,7 @@ static void do_claim(struct sim *s, struct msg *m)
 static bool names_attempt(const struct row *r, const struct core_attempt *at, int worker)
 {
 #ifdef REINS_MUTATION_NO_ATTEMPT_CHECK
-	return r->worker == worker || at->attempt <= r->t.attempt;
+	return r->worker == worker;
 #else
 	return r->worker == worker && r->t.attempt == at->attempt;
 #endif
@@ -467,7 +467,9 @@ void store_set(struct sim *s, bool up, int64_t back_at)
 	sim_trace(s, "store %s", up ? "is back" : "is away");
 	s->store.up = up;
 	s->store.back_at = back_at;
-	struct msg *m = sim_at(s, s->now + sim_latency(s) / 4, on_store_state);
+	int64_t *told = &s->store.last_answer[30]; /* news of the store keep their order */
+	*told = max_i64(*told, s->now + sim_latency(s) / 4);
+	struct msg *m = sim_at(s, *told, on_store_state);
 	m->epoch = s->m.epoch;
 	m->ev.up = up;
 }

@@ -32,9 +32,17 @@ int harness_end(void **state)
 
 struct store *harness_another(void)
 {
+	if (factory->alone)
+		return h.store;
 	struct store *s = factory->open(h.loop);
 	harness_wait_up(s);
 	return s;
+}
+
+void harness_another_done(struct store *other)
+{
+	if (other != h.store)
+		store_free(other);
 }
 
 static void on_wake(struct loop_timer *t) {}
@@ -193,4 +201,10 @@ enum store_state state_of(struct uuid id)
 	enum store_state st = o.ret_task.state;
 	store_op_done_fields(&o.op);
 	return st;
+}
+
+struct core_attempt running(struct core_task *t, const char *worker, int64_t s)
+{
+	*t = insert(new_queue());
+	return (struct core_attempt){t->id, claim(t, worker, s)};
 }

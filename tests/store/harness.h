@@ -21,6 +21,7 @@ struct factory {
 	struct store *(*open)(struct loop *loop);
 	void (*begin)(void);
 	void (*end)(void);
+	bool alone; /* no second store on the same data at a time */
 };
 
 struct harness {
@@ -34,8 +35,9 @@ extern const struct factory *factory;
 
 int harness_begin(void **state);
 int harness_end(void **state);
-/* A second master's store on the same data; free with store_free. */
+/* A second master's store on the same data, or the first where the factory's are alone. */
 struct store *harness_another(void);
+void harness_another_done(struct store *other);
 void harness_wait_up(struct store *s);
 /* Turns the loop until *flag; fails the test at the deadline. */
 void harness_until(const bool *flag);
@@ -59,6 +61,8 @@ struct store_assignment to_worker(const char *worker, int64_t session);
 /* Claims; fails the test when it is lost. */
 int32_t claim(const struct core_task *t, const char *worker, int64_t session);
 bool try_claim(const struct core_task *t, const char *worker, int64_t session);
+/* A task in a queue of its own, claimed. */
+struct core_attempt running(struct core_task *ret, const char *worker, int64_t session);
 /* Opens a session with instance byte `inst`, holding n attempts. Done fields are the caller's. */
 struct store_session_open session_open(const char *worker, uint8_t inst, const struct core_attempt *held, size_t n);
 int64_t session(const char *worker); /* with instance 1 and no list */

@@ -233,6 +233,57 @@ static void batches(void **state)
 	fixture_close(f);
 }
 
+/* More of one worker than one script takes, and all kinds of calls in one turn. */
+static void groups(void **state)
+{
+	enum { N = 1300, SLOTS = 1200 };
+	static struct lease_slot slots[N];
+	static struct lease_owner owners[SLOTS];
+	struct fixture *f = open_kind(state, NULL);
+	int64_t ttl;
+	for (unsigned i = 0; i < N; i++)
+		slots[i] = slot_of(i, "w1", 1, SLOTS);
+	for (unsigned i = 0; i < SLOTS; i++)
+		owners[i] = (struct lease_owner){ .task = task_id(i), .attempt = 4, .worker = "w1", .session = 1 };
+	lease_preempt(f->l, slots, N);
+	UNTIL(f, f->n_answers == N);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(f->verdicts[i], i < SLOTS ? LEASE_OK : LEASE_FULL);
+	lease_own(f->l, owners, SLOTS);
+	fixture_settle(f);
+	assert_int_equal(look_held(f, "w1"), SLOTS);
+	assert_string_equal(look_owner(f, SLOTS - 1, &ttl), "w1 1 4");
+
+	/* Full; what goes makes room for what comes in the same turn, and another attempt's release takes nothing. */
+	for (unsigned i = 0; i < N; i++)
+		f->verdicts[i] = NO_VERDICT;
+	owners[700].attempt = 3;
+	lease_release(f->l, owners, 701);
+	lease_preempt(f->l, slots + SLOTS, N - SLOTS);
+	lease_preempt(f->l, slots, 1);
+	owners[0].attempt = 5;
+	lease_own(f->l, owners, 1);
+	fixture_settle(f);
+	for (unsigned i = SLOTS; i < N; i++)
+		assert_int_equal(f->verdicts[i], LEASE_OK);
+	assert_int_equal(look_held(f, "w1"), SLOTS - 700 + (N - SLOTS) + 1);
+	assert_string_equal(look_owner(f, 0, &ttl), "w1 1 5");
+	assert_string_equal(look_field(f, "w1", 0, &ttl), "5");
+	assert_string_equal(look_owner(f, 1, &ttl), "");
+	assert_string_equal(look_field(f, "w1", 1, &ttl), "");
+	assert_string_equal(look_owner(f, 700, &ttl), "w1 1 4");
+	assert_string_equal(look_field(f, "w1", 700, &ttl), "4");
+
+	/* A beat is the whole truth of its moment: what came before it in the turn is not done after it. */
+	struct lease_held held = { task_id(5000), 1 };
+	lease_own(f->l, owners + 900, 10);
+	lease_beat(f->l, &(struct lease_beat){ .worker = "w1", .master = "m1", .session = 1, .lease_ttl_ns = NS_PER_S, .held = &held, .n_held = 1 });
+	lease_own(f->l, owners + 900, 1);
+	fixture_settle(f);
+	assert_int_equal(look_held(f, "w1"), 2);
+	fixture_close(f);
+}
+
 static void pending_bound(void **state)
 {
 	enum { N = 100, BOUND = 32 };
@@ -325,7 +376,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(preempt_writes), BOTH(verdicts),        BOTH(session_numbers),      BOTH(owning),
 		BOTH(beating),        BOTH(big_beat),        BOTH(releasing),            BOTH(heartbeat_query),
-		BOTH(expiry),         BOTH(batches),         BOTH(pending_bound),        BOTH(calls_from_callbacks),
+		BOTH(expiry),         BOTH(batches),         BOTH(groups), BOTH(pending_bound), BOTH(calls_from_callbacks),
 		BOTH(free_from_callback), BOTH(free_with_work_pending),
 	};
 	return cmocka_run_group_tests(tests, start_redis, stop_redis);

@@ -492,12 +492,15 @@ static void wrong_answers(void **state)
 		int verdict;
 		bool close, up;
 	} cases[] = {
-		{ ":0\r\n", LEASE_OK, false, true },
-		{ ":2\r\n", LEASE_FULL, false, true },
-		{ ":0\r\n:0\r\n", LEASE_OK, false, false }, /* one more than was asked */
-		{ ":0\r\n+hello\r\n", LEASE_OK, false, false },
-		{ ":0\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", LEASE_OK, false, false },
-		{ ":99\r\n", LEASE_DOWN, false, true },
+		{ "$1\r\n0\r\n", LEASE_OK, false, true },
+		{ "$1\r\n2\r\n", LEASE_FULL, false, true },
+		{ "$1\r\n9\r\n", LEASE_DOWN, false, true },
+		{ "$2\r\n00\r\n", LEASE_DOWN, false, true }, /* for more slots than were asked for */
+		{ "$0\r\n\r\n", LEASE_DOWN, false, true },
+		{ "$1\r\n0\r\n:0\r\n", LEASE_OK, false, false }, /* one more than was asked */
+		{ "$1\r\n0\r\n+hello\r\n", LEASE_OK, false, false },
+		{ "$1\r\n0\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", LEASE_OK, false, false },
+		{ ":0\r\n", LEASE_DOWN, false, true },
 		{ "+OK\r\n", LEASE_DOWN, false, true },
 		{ "$-1\r\n", LEASE_DOWN, false, true },
 		{ "*0\r\n", LEASE_DOWN, false, true },

@@ -4,6 +4,7 @@
 
 #include "server/lease/answers.h"
 #include "server/lease/redis/conn.h"
+#include "server/lease/redis/gather.h"
 
 #include <errno.h>
 #include <hiredis/hiredis.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #define PREFIX_MAX 128
-#define WORKER_MAX 255
+#define WORKER_MAX GATHER_WORKER_MAX
 #define CONNECT_TIMEOUT (1 * NS_PER_S)
 
 enum kind { KIND_PREEMPT, KIND_HB, KIND_WRITE, KIND_RELEASE };
@@ -24,8 +25,13 @@ struct lease_redis {
 	struct redis_wire *wire;
 	struct answers answers;
 	struct loop_dirty deliver;
+	struct gather gather;
+	struct list preempting; /* groups whose answer is on its way; the command's cookie points there */
+	size_t n_slots, max_slots; /* gathered or on the way */
+	struct loop_dirty emit;
 	struct loop_grave grave;
 	char prefix[PREFIX_MAX + 1];
+	size_t prefix_len;
 	int64_t task_key_ttl_ms;
 	bool refusing;  /* connected, but Redis takes no writes */
 	bool told, told_up, failed_once;
@@ -50,16 +56,33 @@ static int64_t to_ms(int64_t ns)
 
 /* ---- keys and commands ---- */
 
+static void add_text(struct key *k, const char *text, size_t len)
+{
+	memcpy(k->text + k->len, text, len);
+	k->len += len;
+}
+
+/* The prefix and the worker's name are checked to fit. */
 static void worker_key(const struct lease_redis *r, const char *worker, const char *what, struct key *ret)
 {
-	ret->len = (size_t)snprintf(ret->text, sizeof(ret->text), "%sworker:{%s}:%s", r->prefix, worker, what);
+	ret->len = 0;
+	add_text(ret, r->prefix, r->prefix_len);
+	add_text(ret, "worker:{", 8);
+	add_text(ret, worker, strlen(worker));
+	add_text(ret, "}:", 2);
+	add_text(ret, what, strlen(what) + 1);
+	ret->len--;
 }
 
 static void task_key(const struct lease_redis *r, const struct uuid *task, struct key *ret)
 {
 	char id[UUID_TEXT_LEN + 1];
 	uuid_format(task, id);
-	ret->len = (size_t)snprintf(ret->text, sizeof(ret->text), "%stask:{%s}:workerId", r->prefix, id);
+	ret->len = 0;
+	add_text(ret, r->prefix, r->prefix_len);
+	add_text(ret, "task:{", 6);
+	add_text(ret, id, UUID_TEXT_LEN);
+	add_text(ret, "}:workerId", 10);
 }
 
 static void put_task(struct lease_redis *r, const struct uuid *task)
@@ -116,27 +139,142 @@ static void put_owner(struct lease_redis *r, const struct uuid *task, const char
 	end_write(r);
 }
 
+/* ---- groups ---- */
+
+static enum lease_verdict verdict_of(char digit)
+{
+	switch (digit) {
+	case '0':
+		return LEASE_OK;
+	case '1':
+		return LEASE_NEWER_SESSION;
+	case '2':
+		return LEASE_FULL;
+	default:
+		return LEASE_DOWN;
+	}
+}
+
+static void put_items(struct lease_redis *r, const struct gather_group *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		put_task(r, &p->at[i].task);
+		redis_wire_i64(r->wire, p->at[i].attempt);
+	}
+}
+
+/* What a script said of each, or one word for all. */
+static void answer_group(struct lease_redis *r, struct gather_group *p, const redisReply *reply)
+{
+	bool said = reply && reply->type == REDIS_REPLY_STRING && reply->len == p->n;
+	for (size_t i = 0; i < p->n; i++)
+		answers_add(&r->answers, p->at[i].cookie, said ? verdict_of(reply->str[i]) : LEASE_DOWN);
+	loop_mark(r->loop, &r->deliver);
+	r->n_slots -= p->n;
+	list_remove(&p->node);
+	gather_give_back(&r->gather, p);
+}
+
+static void emit_preempt(struct lease_redis *r, struct gather_group *p)
+{
+	list_push_back(&r->preempting, &p->node);
+	begin_on_worker(r, KIND_PREEMPT, (uint64_t)(uintptr_t)p, SCRIPT_PREEMPT, p->key.worker, 5 + 2 * p->n);
+	redis_wire_str(r->wire, p->master);
+	redis_wire_i64(r->wire, p->key.session);
+	redis_wire_i64(r->wire, to_ms(p->lease_ttl_ns));
+	redis_wire_i64(r->wire, p->slots);
+	redis_wire_i64(r->wire, r->task_key_ttl_ms);
+	put_items(r, p);
+	if (redis_wire_end(r->wire) < 0)
+		answer_group(r, p, NULL);
+}
+
+static void emit_own(struct lease_redis *r, const struct gather_group *p)
+{
+	begin_on_worker(r, KIND_WRITE, 0, SCRIPT_OWN_FIELDS, p->key.worker, 2 + 2 * p->n);
+	redis_wire_i64(r->wire, p->key.session);
+	redis_wire_i64(r->wire, r->task_key_ttl_ms);
+	put_items(r, p);
+	end_write(r);
+}
+
+static void emit_release(struct lease_redis *r, const struct gather_group *p)
+{
+	struct key key;
+	worker_key(r, p->key.worker, "task", &key);
+	begin_on_key(r, KIND_RELEASE, 0, SCRIPT_RELEASE_FIELDS, &key, (uint32_t)(2 * p->n));
+	put_items(r, p);
+	end_write(r);
+}
+
+static void emit_group(struct lease_redis *r, struct gather_group *p)
+{
+	gather_take(&r->gather, p);
+	if (p->key.kind == GATHER_PREEMPT) {
+		if (redis_conn_up(r->conn)) {
+			emit_preempt(r, p);
+		} else {
+			list_push_back(&r->preempting, &p->node);
+			answer_group(r, p, NULL);
+		}
+		return;
+	}
+	if (!redis_conn_up(r->conn))
+		r->stats.dropped++;
+	else if (p->key.kind == GATHER_OWN)
+		emit_own(r, p);
+	else
+		emit_release(r, p);
+	gather_give_back(&r->gather, p);
+}
+
+/* Everything gathered becomes commands: at the end of the turn, and before a command that must come after it. */
+static void emit_all(struct lease_redis *r)
+{
+	struct gather_group *p;
+	loop_unmark(&r->emit);
+	while ((p = gather_first(&r->gather)))
+		emit_group(r, p);
+	redis_conn_kick(r->conn);
+}
+
+static void on_emit(struct loop_dirty *d)
+{
+	emit_all(container_of(d, struct lease_redis, emit));
+}
+
+static struct gather_group *add(struct lease_redis *r, enum gather_kind kind, const char *worker, int64_t session,
+				const struct uuid *task, int32_t attempt, uint64_t cookie)
+{
+	struct gather_group *p = gather_open(&r->gather, kind, worker, session);
+	if (p->n == SCRIPT_TASKS_MAX) {
+		emit_group(r, p);
+		p = gather_open(&r->gather, kind, worker, session);
+	}
+	gather_add(p, task, attempt, cookie);
+	loop_mark(r->loop, &r->emit);
+	return p;
+}
+
 static void redis_preempt(struct lease *l, const struct lease_slot *items, size_t n)
 {
 	struct lease_redis *r = self(l);
 	for (size_t i = 0; i < n; i++) {
 		const struct lease_slot *s = &items[i];
-		if (usable(r, s->worker)) {
-			begin_on_worker(r, KIND_PREEMPT, s->cookie, SCRIPT_PREEMPT, s->worker, 7);
-			redis_wire_str(r->wire, s->master);
-			redis_wire_i64(r->wire, s->session);
-			redis_wire_i64(r->wire, to_ms(s->lease_ttl_ns));
-			redis_wire_i64(r->wire, s->slots);
-			put_task(r, &s->task);
-			redis_wire_i64(r->wire, s->attempt);
-			redis_wire_i64(r->wire, r->task_key_ttl_ms);
-			if (redis_wire_end(r->wire) == 0)
-				continue;
+		if (!usable(r, s->worker) || r->n_slots >= r->max_slots) {
+			answers_add(&r->answers, s->cookie, LEASE_DOWN);
+			loop_mark(r->loop, &r->deliver);
+			continue;
 		}
-		answers_add(&r->answers, s->cookie, LEASE_DOWN);
-		loop_mark(r->loop, &r->deliver);
+		r->n_slots++;
+		struct gather_group *p = add(r, GATHER_PREEMPT, s->worker, s->session, &s->task, s->attempt, s->cookie);
+		if (p->n == 1) {
+			snprintf(p->master, sizeof(p->master), "%s", s->master);
+			p->slots = s->slots;
+			p->lease_ttl_ns = 0;
+		}
+		p->lease_ttl_ns = max_i64(p->lease_ttl_ns, s->lease_ttl_ns);
 	}
-	redis_conn_kick(r->conn);
 }
 
 static void redis_own(struct lease *l, const struct lease_owner *items, size_t n)
@@ -149,12 +287,7 @@ static void redis_own(struct lease *l, const struct lease_owner *items, size_t n
 			continue;
 		}
 		put_owner(r, &o->task, o->worker, o->session, o->attempt);
-		begin_on_worker(r, KIND_WRITE, 0, SCRIPT_OWN_FIELD, o->worker, 4);
-		redis_wire_i64(r->wire, o->session);
-		put_task(r, &o->task);
-		redis_wire_i64(r->wire, o->attempt);
-		redis_wire_i64(r->wire, r->task_key_ttl_ms);
-		end_write(r);
+		add(r, GATHER_OWN, o->worker, o->session, &o->task, o->attempt, 0);
 	}
 	redis_conn_kick(r->conn);
 }
@@ -173,11 +306,7 @@ static void redis_release(struct lease *l, const struct lease_owner *items, size
 		begin_on_key(r, KIND_RELEASE, 0, SCRIPT_RELEASE_OWNER, &key, 1);
 		redis_wire_i64(r->wire, o->attempt);
 		end_write(r);
-		worker_key(r, o->worker, "task", &key);
-		begin_on_key(r, KIND_RELEASE, 0, SCRIPT_RELEASE_FIELD, &key, 2);
-		put_task(r, &o->task);
-		redis_wire_i64(r->wire, o->attempt);
-		end_write(r);
+		add(r, GATHER_RELEASE, o->worker, 0, &o->task, o->attempt, 0);
 	}
 	redis_conn_kick(r->conn);
 }
@@ -189,6 +318,7 @@ static void redis_beat(struct lease *l, const struct lease_beat *b)
 		r->stats.dropped++;
 		return;
 	}
+	emit_all(r); /* the beat replaces the whole hash: what came before it must not be done after it */
 	begin_on_worker(r, KIND_WRITE, 0, SCRIPT_BEAT, b->worker, 4 + 2 * b->n_held);
 	redis_wire_str(r->wire, b->master);
 	redis_wire_i64(r->wire, b->session);
@@ -210,6 +340,7 @@ static void redis_query_hb(struct lease *l, const char *worker, uint64_t cookie)
 	struct lease_redis *r = self(l);
 	if (usable(r, worker)) {
 		struct key key;
+		emit_all(r);
 		worker_key(r, worker, "hb", &key);
 		begin_on_key(r, KIND_HB, cookie, SCRIPT_HB, &key, 0);
 		if (redis_wire_end(r->wire) == 0) {
@@ -260,22 +391,6 @@ static void note_write(struct lease_redis *r)
 	loop_mark(r->loop, &r->deliver);
 }
 
-static enum lease_verdict verdict_of(const redisReply *reply)
-{
-	if (!reply || reply->type != REDIS_REPLY_INTEGER)
-		return LEASE_DOWN;
-	switch (reply->integer) {
-	case 0:
-		return LEASE_OK;
-	case 1:
-		return LEASE_NEWER_SESSION;
-	case 2:
-		return LEASE_FULL;
-	default:
-		return LEASE_DOWN;
-	}
-}
-
 /* "<master> <session>"; anything else is nobody's. */
 static bool read_hb(const redisReply *value, struct lease_hb *hb)
 {
@@ -312,17 +427,20 @@ static bool on_reply(void *arg, const struct redis_op *op, const redisReply *rep
 {
 	struct lease_redis *r = arg;
 	bool error = reply && reply->type == REDIS_REPLY_ERROR;
-	if (op->kind == KIND_PREEMPT)
-		answers_add(&r->answers, op->cookie, verdict_of(reply));
-	else if (op->kind == KIND_HB)
+	/* Reads and deletions work in a full Redis too. A refused preempt wrote nothing either. */
+	bool wrote = reply && op->kind == KIND_WRITE;
+	if (op->kind == KIND_PREEMPT) {
+		wrote = reply && reply->type == REDIS_REPLY_STRING && memchr(reply->str, '0', reply->len);
+		answer_group(r, (struct gather_group *)(uintptr_t)op->cookie, reply);
+	} else if (op->kind == KIND_HB) {
 		hb_reply(r, op->cookie, reply);
-	else if (!reply || error)
+	} else if (!reply || error) {
 		r->stats.dropped++;
+	}
 	loop_mark(r->loop, &r->deliver);
 	if (error)
 		return note_error(r, reply->str);
-	/* Reads and deletions work in a full Redis too. A refused preempt wrote nothing either. */
-	if (reply && (op->kind == KIND_WRITE || (op->kind == KIND_PREEMPT && verdict_of(reply) == LEASE_OK)))
+	if (wrote)
 		note_write(r);
 	return false;
 }
@@ -368,7 +486,7 @@ static void redis_stats(const struct lease *l, struct lease_stats *ret)
 {
 	const struct lease_redis *r = container_of(l, const struct lease_redis, base);
 	*ret = r->stats;
-	ret->pending = (int64_t)r->wire->n_ops;
+	ret->pending = (int64_t)(r->wire->n_ops + r->gather.groups.len);
 }
 
 /* ---- life ---- */
@@ -377,6 +495,10 @@ static void bury(struct loop_grave *g)
 {
 	struct lease_redis *r = container_of(g, struct lease_redis, grave);
 	answers_done(&r->answers);
+	struct list *n;
+	while ((n = list_pop_front(&r->preempting)))
+		gather_give_back(&r->gather, container_of(n, struct gather_group, node));
+	gather_done(&r->gather);
 	free(r);
 }
 
@@ -385,6 +507,7 @@ static void redis_free(struct lease *l)
 	struct lease_redis *r = self(l);
 	r->answers.closed = true;
 	redis_conn_free(r->conn);
+	loop_unmark(&r->emit);
 	loop_unmark(&r->deliver);
 	loop_bury(r->loop, &r->grave, bury);
 }
@@ -423,8 +546,12 @@ int lease_redis_new(struct loop *loop, const struct lease_redis_config *cfg, con
 	r->loop = loop;
 	r->task_key_ttl_ms = to_ms(cfg->task_key_ttl_ns);
 	snprintf(r->prefix, sizeof(r->prefix), "%s", cfg->prefix);
+	r->prefix_len = strlen(r->prefix);
 	answers_init(&r->answers, events, arg);
 	loop_dirty_init(&r->deliver, LOOP_WORK, deliver);
+	gather_init(&r->gather);
+	list_init(&r->preempting);
+	loop_dirty_init(&r->emit, LOOP_LEASE, on_emit);
 	/* No worker has an empty id: this key never exists. */
 	worker_key(r, "", "hb", &probe);
 	const struct redis_conn_config conn = {
@@ -436,6 +563,7 @@ int lease_redis_new(struct loop *loop, const struct lease_redis_config *cfg, con
 		.max_pending = cfg->max_pending ? cfg->max_pending : 262144,
 		.max_bytes = cfg->max_bytes ? cfg->max_bytes : (size_t)64 << 20,
 	};
+	r->max_slots = conn.max_pending;
 	r->conn = redis_conn_new(loop, &conn, &conn_events, r);
 	r->wire = redis_conn_wire(r->conn);
 	redis_url_done(&url);

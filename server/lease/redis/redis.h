@@ -13,7 +13,8 @@ struct lease_redis_config {
 	const char *prefix;        /* "reins:"; at most 128 bytes */
 	int64_t task_key_ttl_ns;
 	int64_t timeout_ns;        /* --redis-timeout */
-	size_t max_pending;        /* commands without a reply; a slot over it is DOWN, the rest is dropped. 0: 262,144 */
+	size_t max_pending;        /* slots without an answer, and commands without a reply; a slot over it is DOWN, the
+	                              rest is dropped. 0: 262,144 */
 	size_t max_bytes;          /* of them. 0: 64 MiB; at most 4 GiB */
 };
 

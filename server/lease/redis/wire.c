@@ -2,8 +2,6 @@
 #include "server/lease/redis/wire.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 void redis_wire_init(struct redis_wire *w, size_t max_ops, size_t max_bytes)
@@ -32,11 +30,25 @@ static void raw(struct redis_wire *w, const void *data, size_t len)
 		w->failed = true;
 }
 
+/* Decimal digits of v, ending at `end`; where they begin. Every command has a dozen numbers: printf would cost more
+ * than all the rest. */
+static char *digits(uint64_t v, char *end)
+{
+	do {
+		*--end = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
+	return end;
+}
+
 static void header(struct redis_wire *w, char type, size_t n)
 {
-	char text[32];
-	int len = snprintf(text, sizeof(text), "%c%zu\r\n", type, n);
-	raw(w, text, (size_t)len);
+	char text[32], *end = text + sizeof(text);
+	*--end = '\n';
+	*--end = '\r';
+	char *at = digits(n, end);
+	*--at = type;
+	raw(w, at, (size_t)(text + sizeof(text) - at));
 }
 
 void redis_wire_put(struct redis_wire *w, const void *data, size_t len)
@@ -53,9 +65,11 @@ void redis_wire_str(struct redis_wire *w, const char *s)
 
 void redis_wire_i64(struct redis_wire *w, int64_t v)
 {
-	char text[24];
-	int len = snprintf(text, sizeof(text), "%" PRId64, v);
-	redis_wire_put(w, text, (size_t)len);
+	char text[24], *end = text + sizeof(text);
+	char *at = digits(v < 0 ? 0 - (uint64_t)v : (uint64_t)v, end);
+	if (v < 0)
+		*--at = '-';
+	redis_wire_put(w, at, (size_t)(end - at));
 }
 
 static void begin(struct redis_wire *w, const struct redis_op *op)

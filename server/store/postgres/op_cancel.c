@@ -68,7 +68,7 @@ const struct pg_stmt pg_cancel_stmts[1] = {{cancel_sql, "4u", build_cancel, read
 static const char started_sql[] =
 	"UPDATE running r SET started_at = i.began FROM unnest($1::uuid[], $2::int4[], $3::text[], $4::timestamptz[]) "
 	"AS i(task_id, attempt, worker, began) WHERE r.task_id = ANY ($1::uuid[]) AND r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND r.worker = i.worker COLLATE \"C\"";
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE";
 
 static bool build_started(struct pg_batch *b, struct pg_params *ps)
 {

@@ -35,7 +35,7 @@ static const char take_sql[] = INPUT TAKE(" SKIP LOCKED")
 static const char retake_sql[] = INPUT TAKE("") "SELECT count(*) FROM won";
 static const char mine_sql[] = INPUT
 	"m AS MATERIALIZED (SELECT i.ord, r.* FROM i CROSS JOIN LATERAL (SELECT " PG_CORE_OF("r.") " FROM running r WHERE "
-	"r.task_id = i.task_id AND r.worker = i.worker COLLATE \"C\" AND r.instance = i.instance AND r.session = i.session "
+	"r.task_id = i.task_id AND (r.worker = i.worker COLLATE \"C\") IS TRUE AND r.instance = i.instance AND r.session = i.session "
 	"OFFSET 0) r) SELECT m.ord, " PG_CORE_OF("m.") ", t.spec FROM m " SPEC("m");
 
 static void items(struct pg_batch *b, struct pg_params *ps)

@@ -9,7 +9,7 @@ static const char append_sql[] =
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int2[], $6::int8[], "
 	"$7::bytea[]) AS i(ord, task_id, attempt, worker, stream, off, data)), "
 	"m AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND r.worker = i.worker COLLATE \"C\" OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "
 	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "
 	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0) AS ours FROM i), "
 	"n AS (INSERT INTO log (task_id, attempt, off, stream, data) SELECT i.task_id, i.attempt, i.off, i.stream, i.data "

@@ -25,7 +25,7 @@ enum { VERDICT_AGAIN = 9 };
 
 static const char record_sql[] = INPUT
 	"l AS (DELETE FROM running r USING i WHERE r.task_id = ANY ($2::uuid[]) AND r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND r.worker = i.worker COLLATE \"C\" RETURNING " SAID PG_CORE_OF("r.")
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE RETURNING " SAID PG_CORE_OF("r.")
 	", r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at), "
 	"x AS MATERIALIZED (SELECT l.*, CASE WHEN outcome IN (2, 3, 5) THEN 1 ELSE 0 END AS failed, "
 	"CASE WHEN outcome = 1 THEN 3 "
@@ -67,7 +67,7 @@ static const char record_sql[] = INPUT
 	"UNION ALL SELECT ord, 0, 3, " PG_CORE " FROM o "
 	"UNION ALL SELECT i.ord, CASE "
 	"WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND "
-	"r.worker = i.worker COLLATE \"C\" OFFSET 0) THEN 9 "
+	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) THEN 9 "
 	"WHEN e.known THEN 1 WHEN a.known THEN 1 "
 	"WHEN p.known THEN 9 ELSE 2 END, coalesce(e.state, 2), "
 	"i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM rest i "

@@ -22,7 +22,7 @@ static const char number_sql[] =
 
 static const char adopt_sql[] = HELD
 	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
-	"r.task_id = h.task_id AND r.attempt = h.attempt AND r.worker = h.worker COLLATE \"C\" AND r.session < h.session "
+	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
 	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL";
 
 static const char reopen_sql[] = HELD

@@ -24,9 +24,17 @@ static const char take_back_sql[] =
 	"memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, "
 	"CASE WHEN opens THEN worker END FROM x WHERE state = 1) "
 	"SELECT ord, state, " PG_CORE " FROM x "
-	"UNION ALL SELECT i.ord, 9, i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM i "
-	"WHERE NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord) AND EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND r.session = i.session OFFSET 0)";
+	"UNION ALL SELECT i.ord, CASE WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
+	"r.attempt = i.attempt AND r.session = i.session OFFSET 0) THEN 9 WHEN p.task_id IS NOT NULL THEN 10 "
+	"WHEN e.known THEN 11 ELSE 12 END, p.* FROM i "
+	"LEFT JOIN LATERAL (SELECT true AS known FROM ended e WHERE e.task_id = i.task_id AND e.attempt = i.attempt AND "
+	"NOT e.reported OFFSET 0) e ON true "
+	"LEFT JOIN LATERAL (SELECT " PG_CORE_OF("r.") " FROM task t, ready r WHERE t.id = i.task_id AND r.queue = t.queue AND "
+	"r.neg_priority = t.neg_priority AND r.seq = t.seq AND r.attempt = i.attempt OFFSET 0) p ON true "
+	"WHERE NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord)";
+
+/* What the statement says beside the new state of a row that it changed. */
+enum { AGAIN = 9, IS_PENDING, HAS_ENDED, NOT_OURS };
 
 static bool build(struct pg_batch *b, struct pg_params *ps)
 {
@@ -37,7 +45,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->at.task.b);
 		pg_int4(ps, 2, o->at.attempt);
 		pg_int8(ps, 3, o->session);
-		pg_int2(ps, 4, lost ? STORE_WORKER_LOST : STORE_GIVEN_BACK);
+		pg_int2(ps, 4, lost ? STORE_WORKER_LOST : o->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN : STORE_GIVEN_BACK);
 		pg_bool(ps, 5, o->counted);
 		pg_int4(ps, 6, o->lost_limit);
 		pg_bool(ps, 7, o->cause == CORE_CAUSE_WORKER_LOST || o->cause == CORE_CAUSE_RECALLED);
@@ -45,29 +53,57 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 	return true;
 }
 
+static void pending(struct store_take_back *o, const PGresult *r, int row)
+{
+	o->ret_verdict = CORE_TAKE_BACK_PENDING;
+	pg_get_core(r, row, 2, &o->ret_task);
+	free(o->ret_queue);
+	o->ret_queue = xstrdup(o->ret_task.queue);
+	o->ret_task.queue = o->ret_queue;
+}
+
+static int read_verdict(struct store_take_back *o, const PGresult *r, int row)
+{
+	/* Sent before and lost: what is found was done by this very request, or is the same as if. */
+	bool ours = o->op.sent > 0;
+	o->ret_verdict = CORE_TAKE_BACK_FENCED;
+	switch (pg_get_int(r, row, 1)) {
+	case STORE_PENDING:
+		pending(o, r, row);
+		return 0;
+	case STORE_FAILED:
+	case STORE_CANCELLED:
+		o->ret_verdict = CORE_TAKE_BACK_ENDED;
+		return 0;
+	case AGAIN:
+		pg_op_again(&o->op);
+		return 0;
+	case IS_PENDING:
+		if (ours)
+			pending(o, r, row);
+		return 0;
+	case HAS_ENDED:
+		if (ours)
+			o->ret_verdict = CORE_TAKE_BACK_ENDED;
+		return 0;
+	case NOT_OURS:
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
 static int read(struct pg_batch *b, const PGresult *r)
 {
-	for (size_t i = 0; i < b->n; i++)
-		container_of(b->ops[i], struct store_take_back, op)->ret_verdict = CORE_TAKE_BACK_FENCED;
+	if ((size_t)PQntuples(r) != b->n)
+		return -EPROTO;
 	for (int row = 0; row < PQntuples(r); row++) {
 		int32_t ord = pg_get_int(r, row, 0);
 		if (ord < 0 || (size_t)ord >= b->n)
 			return -EPROTO;
-		struct store_take_back *o = container_of(b->ops[ord], struct store_take_back, op);
-		switch (pg_get_int(r, row, 1)) {
-		case 9:
-			pg_op_again(&o->op);
-			break;
-		case STORE_PENDING:
-			o->ret_verdict = CORE_TAKE_BACK_PENDING;
-			pg_get_core(r, row, 2, &o->ret_task);
-			free(o->ret_queue);
-			o->ret_queue = xstrdup(o->ret_task.queue);
-			o->ret_task.queue = o->ret_queue;
-			break;
-		default:
-			o->ret_verdict = CORE_TAKE_BACK_ENDED;
-		}
+		int rc = read_verdict(container_of(b->ops[ord], struct store_take_back, op), r, row);
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }

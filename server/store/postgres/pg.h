@@ -36,7 +36,7 @@ struct pg_stmt {
 
 struct pg_kind {
 	const char *name;
-	bool reads;      /* goes to the connection for reads */
+	bool reads;      /* for people: goes to the connection for reads, which may take long */
 	bool kept;       /* stays queued while the store is away */
 	int32_t max_ops; /* per batch; 0: the configuration's */
 	const struct pg_stmt *stmts;

@@ -14,6 +14,7 @@
 #include "server/store/postgres/pg.h"
 
 #define RETRIES_MAX 10
+#define TIMEOUTS_MAX 3
 #define AGAIN 0x8000u
 #define AGAIN_MAX 100
 
@@ -180,6 +181,14 @@ static void on_away(struct pg_batch *b, const char *text)
 	pg_batch_free(b);
 }
 
+/* What took too long once does so again: a list that scans too much, a table that somebody has locked. */
+static int patience(const struct pg_batch *b)
+{
+	if (strcmp(b->sqlstate, "57014") != 0)
+		return RETRIES_MAX;
+	return b->kind->reads ? 0 : TIMEOUTS_MAX;
+}
+
 void pg_batch_on_sync(struct pg_batch *b)
 {
 	arrived(b);
@@ -200,7 +209,7 @@ void pg_batch_on_sync(struct pg_batch *b)
 		on_content(b, classify(b->sqlstate) == BROKEN);
 		return;
 	case REPEAT:
-		if (b->retries++ < RETRIES_MAX)
+		if (b->retries++ < patience(b))
 			wait_again(b);
 		else
 			on_away(b, b->text);

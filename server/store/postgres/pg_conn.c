@@ -21,6 +21,7 @@
 #define BACKOFF_MAX (2 * NS_PER_S)
 #define WATCHDOG_GRACE (5 * NS_PER_S)
 #define OPTIONS_MAX 64
+#define TLS_READS 4 /* a record is 16 KiB, libpq reads 8 KiB at least */
 
 enum state { WAITING, RESOLVING, CONNECTING, SETUP, PREPARING, READY };
 
@@ -435,6 +436,23 @@ static void pipeline_results(struct pg_conn *c)
 	}
 }
 
+/* False: the connection is gone. */
+static bool take_input(struct pg_conn *c)
+{
+	if (PQconsumeInput(c->pq) != 1) {
+		/* What came before the end may hold answers and the reason. */
+		if (c->state >= PREPARING)
+			pipeline_results(c);
+		lose_by_pq(c);
+		return false;
+	}
+	if (c->state == SETUP)
+		setup_results(c);
+	else
+		pipeline_results(c);
+	return c->pq;
+}
+
 static void on_socket(void *arg, int events)
 {
 	struct pg_conn *c = arg;
@@ -442,20 +460,15 @@ static void on_socket(void *arg, int events)
 		connect_step(c);
 		return;
 	}
-	if (PQconsumeInput(c->pq) != 1) {
-		/* What came before the end may hold answers and the reason. */
-		if (c->state >= PREPARING)
-			pipeline_results(c);
-		lose_by_pq(c);
+	if (!take_input(c))
 		return;
-	}
-	if (c->state == SETUP)
-		setup_results(c);
-	else
-		pipeline_results(c);
+	/* The rest of a TLS record waits in memory, of which the socket tells nothing. */
+	for (int i = 0; i < TLS_READS && PQsslInUse(c->pq) && PQisBusy(c->pq); i++)
+		if (!take_input(c))
+			return;
 	if (c->doomed)
 		lose(c, c->text);
-	else if (c->pq && PQstatus(c->pq) == CONNECTION_BAD)
+	else if (PQstatus(c->pq) == CONNECTION_BAD)
 		lose_by_pq(c);
 	else
 		pg_conn_flush(c);
@@ -470,10 +483,16 @@ static void on_timer(struct loop_timer *t)
 		lose(c, "no connection within the connect timeout");
 	} else if (c->n_batches) {
 		int64_t limit = c->progress_mono_ns + c->cfg->statement_timeout_ns + WATCHDOG_GRACE;
-		if (loop_now_mono_ns(c->loop) >= limit)
-			lose(c, "no answer within the statement timeout");
-		else
+		int64_t before = c->progress_mono_ns;
+		if (loop_now_mono_ns(c->loop) < limit) {
 			loop_timer_set(t, limit);
+			return;
+		}
+		/* It may be this process that stood still. */
+		loop_timer_set(t, loop_now_mono_ns(c->loop) + WATCHDOG_GRACE);
+		on_socket(c, LOOP_READ);
+		if (c->state == READY && c->n_batches && c->progress_mono_ns == before)
+			lose(c, "no answer within the statement timeout");
 	}
 }
 

@@ -27,9 +27,11 @@ static size_t insert_bytes(const struct store_op *op)
 
 static bool insert_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
-	const struct store_insert *o = *at ? ((const struct store_insert *)*at)->group_next : OP(store_insert, op);
+	const struct store_insert *head = OP(store_insert, op), *o = head;
+	if (*at)
+		o = head->group_n > 1 ? ((const struct store_insert *)*at)->group_next : NULL;
 	while (o && !o->idempotency_key)
-		o = o->group_next;
+		o = head->group_n > 1 ? o->group_next : NULL;
 	if (!o)
 		return false;
 	*at = o;
@@ -107,8 +109,8 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_SESSION_OPEN] = {STMTS(session), .max_ops = 200, .bytes = session_bytes, .key = session_key,
 				.order = session_order},
 	[STORE_STARTED] = {STMTS(started), .key = started_key, .order = started_order},
-	[STORE_FILL] = {STMTS(fill), .reads = true, .max_ops = 64},
-	[STORE_QUEUES] = {STMTS(queues), .reads = true, .max_ops = 1},
+	[STORE_FILL] = {STMTS(fill), .max_ops = 64},
+	[STORE_QUEUES] = {STMTS(queues), .max_ops = 1},
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},

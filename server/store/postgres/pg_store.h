@@ -9,7 +9,7 @@
 
 struct pg_store_config {
 	const char *url;               /* postgres://… or any conninfo; several hosts are tried in turn */
-	int32_t connections;           /* 1 … 16; of two or more the last is for reads: a long list can't hold up a claim */
+	int32_t connections;           /* 1 … 16; of two or more the last is for GET, LIST, LOG_READ: a long list can't hold up a claim */
 	int32_t max_batch;             /* operations per statement; a group may be larger */
 	int32_t max_in_flight;         /* batches of one kind on the way, before operations gather */
 	int32_t max_queued;            /* operations accepted and not answered; over it: UNAVAILABLE */
