@@ -167,8 +167,6 @@ def test_not_accepted_is_recalled(make_cluster, make_worker):
     mute = make_worker(cluster, "mute", accept=False)
     t = cluster.submit()
     ref = mute.wait_dispatch(t.id)
-    mute.held.clear()  # it says nothing of it, nor lists it, nor has seen it
-    mute.last_dispatch = 0
     taker = make_worker(cluster, "taker")
     assert mute.wait_stop(ref) == Stop.RECALLED
     done = cluster.finished(t.id)
@@ -191,8 +189,6 @@ def test_recalled_but_it_ran(make_cluster, make_worker):
     slow = make_worker(cluster, "slow", accept=False)
     t = cluster.submit()
     ref = slow.wait_dispatch(t.id)
-    slow.held.clear()  # to be listed is to be accepted
-    slow.last_dispatch = 0
     slow.wait_stop(ref)
     slow.outcome(ref, exit_code=0)
     done = cluster.finished(t.id)
