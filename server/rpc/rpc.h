@@ -13,6 +13,7 @@ struct rpc {
 	struct loop *loop;
 	struct rpc_limits limits;
 	int64_t started_wall_us;
+	const char *store_kind, *lease_kind;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */

@@ -21,6 +21,7 @@ struct session {
 	/* Hello, as its pieces come */
 	bool hello_begun;
 	char worker[CORE_NAME_MAX + 1];
+	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	char **queues;
 	struct core_attempt *held;

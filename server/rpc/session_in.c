@@ -85,7 +85,7 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_info("worker", s->worker, "stream ended by us: %s: %s", status_code_name(code), text);
+	log_info("worker", s->log_name, "stream ended by us: %s: %s", status_code_name(code), text);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	if (s->call)
 		grpc_call_finish(s->call, &r);
@@ -438,6 +438,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	if (!spec_name_ok(m->worker_id))
 		return bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
+	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
 	if (!certificate_names(grpc_call_peer(s->call), s->worker)) {
 		session_end(s, STATUS_PERMISSION_DENIED, "the certificate does not name worker %s in a SAN", s->worker);
 		return -1;
@@ -503,7 +504,7 @@ static void on_hello(struct session *s, const Reins__V1__Hello *m)
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
 	engine_hello(s->rpc->engine, &s->peer, &s->hello);
-	log_info("worker", s->worker, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
 
@@ -644,7 +645,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	if (!s)
 		return;
 	if (!s->closing && s->greeted)
-		log_info("worker", s->worker, "stream lost");
+		log_info("worker", s->log_name, "stream lost");
 	s->call = NULL;
 	s->closing = true;
 	list_remove(&s->at_rpc);

@@ -14,13 +14,14 @@
 #include "common/settings/settings.h"
 #include "server/store/postgres/pg_store.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "tests/bench/hist.h"
 #include "tests/bench/report.h"
 
 #define STALL_NS (30 * NS_PER_S)
 #define WORKER "store-bench"
 
 struct conf {
-	char *output;
+	char *output, *pid;
 	int64_t batch, statements, tasks, connections;
 };
 
@@ -29,6 +30,8 @@ static const struct setting table[] = {
 	{ "statements", SETTING_INT, offsetof(struct conf, statements), NULL, "4", 1, 64, .help = "Statements on the way." },
 	{ "connections", SETTING_INT, offsetof(struct conf, connections), NULL, "3", 1, 16, .help = "Connections to Postgres." },
 	{ "tasks", SETTING_INT, offsetof(struct conf, tasks), NULL, "100000", 1, 10000000, .help = "Rows in each phase." },
+	{ "pid", SETTING_STRING, offsetof(struct conf, pid), "NAME=PID[+]", NULL,
+	  .help = "Process whose CPU time is reported for each phase; with + its children too." },
 	{ "output", SETTING_STRING, offsetof(struct conf, output), "FORMAT", "table", .help = "table or json (also -o)." },
 };
 
@@ -53,6 +56,7 @@ struct slot {
 	union any_op u;
 	struct bench *bench;
 	size_t task;
+	int64_t sent_mono_ns;
 };
 
 struct bench {
@@ -66,6 +70,8 @@ struct bench {
 	enum store_kind kind;
 	bool eager;
 	struct uuid7_maker ids;
+	struct hist times;
+	struct procs procs;
 	char failure[300];
 };
 
@@ -86,6 +92,7 @@ static void send(struct bench *b, struct slot *s)
 	size_t i = b->next++;
 	s->bench = b;
 	s->task = i;
+	s->sent_mono_ns = clock_mono_ns();
 	memset(&s->u, 0, sizeof(s->u));
 	s->u.op.kind = b->kind;
 	s->u.op.done = on_done;
@@ -129,6 +136,7 @@ static void on_done(struct store_op *op)
 {
 	struct slot *s = container_of(op, struct slot, u.op);
 	struct bench *b = s->bench;
+	hist_add(&b->times, clock_mono_ns() - s->sent_mono_ns);
 	check(b, s);
 	store_op_done_fields(op);
 	b->done++;
@@ -177,6 +185,10 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	b->kind = kind;
 	b->eager = eager;
 	b->next = b->done = 0;
+	hist_init(&b->times);
+	struct procs_reading before = { 0 }, after = { 0 };
+	if (b->procs.n)
+		procs_read(&b->procs.at[0], &before);
 	int64_t batches = b->store->batches_done[kind], begin = clock_mono_ns();
 	for (size_t i = 0; i < b->n_slots && b->next < (size_t)b->conf.tasks && !b->failure[0]; i++)
 		send(b, &b->slots[i]);
@@ -187,6 +199,15 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	report_number(r, key, (double)b->done / seconds, "rows/s");
 	snprintf(key, sizeof(key), "%s_rows_per_statement", name);
 	report_number(r, key, batches ? (double)b->done / (double)batches : 0, "rows");
+	snprintf(key, sizeof(key), "%s_p50_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.5) / 1e3, "us");
+	snprintf(key, sizeof(key), "%s_p99_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.99) / 1e3, "us");
+	if (b->procs.n) {
+		procs_read(&b->procs.at[0], &after);
+		snprintf(key, sizeof(key), "%s_cpu_s_per_100k", name);
+		report_number(r, key, (after.cpu_s - before.cpu_s) * 1e5 / (double)max_i64((int64_t)b->done, 1), "s");
+	}
 }
 
 static int open_sqlite(struct bench *b, const char *path)
@@ -213,6 +234,10 @@ static int run(struct bench *b, const char *url)
 {
 	struct report r;
 	static const uint8_t bytes[120] = { 0 };
+	if (b->conf.pid && procs_add(&b->procs, b->conf.pid)) {
+		fprintf(stderr, "store_bench: pid: NAME=PID or NAME=PID+ is wanted\n");
+		return 64;
+	}
 	bool sqlite = strncmp(url, "sqlite:", 7) == 0;
 	if (loop_new(&b->loop) || (sqlite ? open_sqlite(b, url + 7) : open_postgres(b, url))) {
 		fprintf(stderr, "store_bench: %s can't be opened\n", url);

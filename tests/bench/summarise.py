@@ -69,7 +69,8 @@ def print_limits(t):
             print(f"Our statements, {batch} rows each, 4 on the way")
             for key, title in (("insert", "insert as PENDING"), ("insert_running", "insert as RUNNING (eager match)"),
                                ("claim", "claim"), ("record", "record an outcome")):
-                t.rate(title, phase, key + "_per_s")
+                cpu = t.median(phase, key + "_cpu_s_per_100k")
+                t.rate(title, phase, key + "_per_s", f"{cpu:.2f} s of Postgres' CPU for 100,000" if cpu else "")
 
 
 def print_submit(t):
