@@ -40,8 +40,7 @@ class Curl:
              "--data-binary", f"@{request}", "-D", head, "-o", reply, *more, f"http://{self.cluster.address}{path}"],
             capture_output=True, text=True, timeout=60,
         )
-        # 92: the answer came before curl had sent its body, and the rest of the stream was not wanted.
-        assert done.returncode in (0, 92), done.stderr
+        assert done.returncode == 0, done.stderr
         lines = [line.strip() for line in head.read_text().splitlines()]
         return lines, reply.read_bytes()
 
@@ -72,8 +71,6 @@ def test_curl_errors(curl):
     assert lines[0] == "HTTP/2 200" and "grpc-status: 3" in lines and body == b""
     assert any(line.startswith("grpc-message: spec.priority") for line in lines)
     assert any(line.startswith("grpc-status-details-bin: ") for line in lines)
-    lines, _ = curl("/reins.v1.TaskService/Nothing", T.GetTaskRequest())
-    assert lines[0] == "HTTP/2 200" and "grpc-status: 12" in lines
 
 
 def test_deadline_is_kept_by_the_server(shared, curl):
@@ -83,26 +80,47 @@ def test_deadline_is_kept_by_the_server(shared, curl):
     request.wait.FromSeconds(60)
     lines, _ = curl("/reins.v1.TaskService/GetTask", request, "-H", "grpc-timeout: 200m")
     assert "grpc-status: 4" in lines
-    lines, _ = curl("/reins.v1.TaskService/GetTask", request, "-H", "grpc-timeout: 200x")
-    assert "grpc-status: 3" in lines
     shared.cancel(made.id)
 
 
-def test_nghttp(shared, tmp_path):
+@pytest.fixture
+def nghttp(shared, tmp_path):
+    """What nghttp -v prints of a call, with its frames."""
     if not shutil.which("nghttp"):
         pytest.skip("no nghttp here")
+
+    def call(path, message, *more):
+        request = tmp_path / "request"
+        request.write_bytes(framed(message))
+        done = subprocess.run(
+            ["nghttp", "-v", "-H", ":method: POST", "-H", "content-type: application/grpc", "-H", "te: trailers", *more,
+             "-d", request, f"http://{shared.address}{path}"],
+            capture_output=True, timeout=60,
+        )
+        return done.stdout.decode(errors="replace")
+
+    return call
+
+
+def test_nghttp(shared, nghttp):
     made = shared.submit(queue="nghttp", name="from-nghttp")
-    request = tmp_path / "request"
-    request.write_bytes(framed(T.GetTaskRequest(task_id=made.id)))
-    done = subprocess.run(
-        ["nghttp", "-v", "-H", ":method: POST", "-H", "content-type: application/grpc", "-H", "te: trailers",
-         "-d", request, f"http://{shared.address}/reins.v1.TaskService/GetTask"],
-        capture_output=True, timeout=60,
-    )
-    out = done.stdout.decode(errors="replace")
-    assert "grpc-status: 0" in out and "from-nghttp" in out
-    assert re.search(r":status: 200", out) and "GOAWAY" in out.split("grpc-status")[1]
+    out = nghttp("/reins.v1.TaskService/GetTask", T.GetTaskRequest(task_id=made.id))
+    assert re.search(r":status: 200", out) and "from-nghttp" in out
+    assert "grpc-status: 0" in out.split("from-nghttp")[1]  # trailers come after the message
     shared.cancel(made.id)
+
+
+# Refused by their headers alone: the answer may come before the body, which curl 7.88 takes for an error.
+@pytest.mark.parametrize("path, header, status", [
+    ("/reins.v1.TaskService/Nothing", "x: y", 12),
+    ("/reins.v1.TaskService/GetTask", "grpc-timeout: 200x", 3),
+    ("/reins.v1.TaskService/GetTask", "grpc-timeout: 123456789S", 3),
+    ("/reins.v1.TaskService/GetTask", "grpc-encoding: gzip", 12),
+])
+def test_refused_by_its_headers(nghttp, path, header, status):
+    out = nghttp(path, T.GetTaskRequest(task_id="x"), "-H", header)
+    assert re.search(r":status: 200", out)
+    assert f"grpc-status: {status}" in out
 
 
 @pytest.fixture(scope="session")
