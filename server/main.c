@@ -21,7 +21,7 @@
 #include "server/lease/redis/redis.h"
 #include "server/notify.h"
 #include "server/rpc/rpc.h"
-#include "server/store/postgres/pg_store.h"
+#include "server/stores.h"
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
@@ -38,14 +38,18 @@ struct server {
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
-	bool stopping;
+	bool stopping, store_lost;
 };
 
-/* The lease table's events may come before the engine exists: they are told again to it then. */
 static void on_store_state(void *arg, bool up, const char *text)
 {
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
+	if (!up && stores_stays_down(s->cfg.store, s->store)) {
+		log_error("store", NULL, "waiting would not help: leaving");
+		s->store_lost = true;
+		loop_stop(s->loop);
+	}
 }
 
 static void on_grpc_log(void *app, const char *peer, const char *text)
@@ -58,21 +62,17 @@ static void on_grpc_log(void *app, const char *peer, const char *text)
 
 static int open_store(struct server *s)
 {
-	const char *url = s->cfg.store;
-	if (strncmp(url, "postgres://", 11) != 0 && strncmp(url, "postgresql://", 13) != 0) {
-		fprintf(stderr, "reinsd: store: \"%s\" is not a postgres:// URL\n", url);
-		return -EINVAL;
-	}
-	struct pg_store_config pc;
-	pg_store_config_default(&pc);
-	pc.url = url;
-	pc.connections = (int32_t)s->cfg.store_connections;
-	pc.lost_limit = (int32_t)s->cfg.lost_limit;
-	pc.on_state = on_store_state;
-	pc.on_state_arg = s;
-	int rc = pg_store_new(s->loop, &pc, &s->store);
+	char err[200];
+	struct stores_options o = {
+		.connections = (int32_t)s->cfg.store_connections,
+		.lost_limit = (int32_t)s->cfg.lost_limit,
+		.max_log_sum = s->cfg.max_log_sum,
+		.on_state = on_store_state,
+		.on_state_arg = s,
+	};
+	int rc = stores_open(s->loop, s->cfg.store, &o, err, sizeof(err), &s->store);
 	if (rc)
-		fprintf(stderr, "reinsd: store: \"%s\" can't be read as a Postgres URL\n", url);
+		fprintf(stderr, "reinsd: store: \"%s\": %s\n", s->cfg.store, err);
 	return rc;
 }
 
@@ -148,6 +148,8 @@ static int open_services(struct server *s)
 		.engine = s->engine,
 		.loop = s->loop,
 		.started_wall_us = clock_wall_us(),
+		.store_kind = stores_kind(s->cfg.store),
+		.lease_kind = strcmp(s->cfg.lease, "memory") == 0 ? "memory" : "redis",
 		.limits = {
 			.message_bytes = s->cfg.max_message,
 			.payload_bytes = s->cfg.max_payload,
@@ -159,6 +161,7 @@ static int open_services(struct server *s)
 			.tasks_per_submit = s->cfg.max_submit,
 		},
 	};
+	rpc_init(&s->rpc);
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
@@ -245,10 +248,10 @@ static void on_stop(void *arg, int signo)
 		return;
 	}
 	s->stopping = true;
-	s->rpc.draining = true;
 	log_info("master", NULL, "signal %d: finishing what is in flight; workers go on and find another master, or this one again",
 		 signo);
 	notify_stopping();
+	rpc_drain(&s->rpc);
 	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_drained);
 }
 
@@ -349,5 +352,5 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? 0 : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	return rc == 0 ? (s.store_lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

@@ -145,7 +145,7 @@ static int refuse_at(struct scan *s, const struct level *l, enum status_code cod
 {
 	char path[sizeof(s->refusal->field)];
 	format_path(l, path, sizeof(path));
-	return refuse(s->refusal, code, path, "%s", message);
+	return *path ? refuse(s->refusal, code, path, "%s: %s", path, message) : refuse(s->refusal, code, path, "%s", message);
 }
 
 static int refuse_limit(struct scan *s, const struct level *l, const char *what, size_t limit)

@@ -473,6 +473,7 @@ void job_on_at(struct core *c, const struct core_event *ev)
 		[CORE_EV_CLAIMED] = { true, false, IN_CLAIMED },
 		[CORE_EV_ACCEPTED] = { false, true, IN_ACCEPTED },
 		[CORE_EV_REFUSED] = { false, true, IN_REFUSED },
+		[CORE_EV_LOST] = { false, true, IN_LOST },
 		[CORE_EV_CANCEL_WISH] = { false, false, IN_CANCEL },
 	};
 	struct job *j = how[ev->type].by_task ? NULL : job_by_attempt(c, ev->at);

@@ -536,9 +536,11 @@ void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_eve
 	ev->at = *at;
 }
 
-void engine_draining(struct engine *e, struct engine_peer *p)
+void engine_draining(struct engine *e, struct engine_peer *p, bool on)
 {
-	engine_event(e, CORE_EV_DRAINING)->peer = p->id;
+	struct core_event *ev = engine_event(e, CORE_EV_DRAINING);
+	ev->peer = p->id;
+	ev->draining = on;
 }
 
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o)

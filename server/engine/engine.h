@@ -126,7 +126,7 @@ void engine_hello(struct engine *e, struct engine_peer *p, const struct core_eve
 void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
 		      const struct core_attempt *held, size_t n);
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at);
-void engine_draining(struct engine *e, struct engine_peer *p);
+void engine_draining(struct engine *e, struct engine_peer *p, bool on);
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o);
 
 #endif

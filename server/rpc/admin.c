@@ -81,6 +81,8 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m.incarnation = engine_incarnation(rpc->engine);
 	m.started_at = &started;
 	m.now = &now;
+	m.store_kind = (char *)(uintptr_t)rpc->store_kind;
+	m.lease_kind = (char *)(uintptr_t)rpc->lease_kind;
 	m.store_id = (char *)(uintptr_t)engine_store_id(rpc->engine);
 	m.store = engine_ready(rpc->engine) ? REINS__V1__SERVER_INFO__HEALTH__UP : REINS__V1__SERVER_INFO__HEALTH__DOWN;
 	m.store_error = engine_ready(rpc->engine) ? m.store_error : store->down_text;

@@ -17,6 +17,7 @@ struct get_call {
 	struct store_get get;
 	struct store_cancel cancel;
 	struct engine_waiter waiter;
+	struct rpc_parked parked;
 	struct loop_timer timer;
 	int64_t wait_until_mono_ns; /* 0: does not wait */
 	bool reading, again;        /* a read is on its way; news came meanwhile */
@@ -33,6 +34,7 @@ static bool terminal(enum store_state s)
 static void get_free(struct get_call *g)
 {
 	engine_unwait(&g->waiter);
+	list_remove(&g->parked.node);
 	loop_timer_stop(&g->timer);
 	store_op_done_fields(&g->get.op);
 	if (g->call)
@@ -60,6 +62,14 @@ void get_on_end(struct grpc_call *call, bool finished)
 void cancel_on_end(struct grpc_call *call, bool finished)
 {
 	get_on_end(call, finished);
+}
+
+static void on_stopping(struct rpc_parked *p)
+{
+	struct get_call *g = container_of(p, struct get_call, parked);
+	if (g->call)
+		rpc_refuse_stopping(g->call);
+	get_over(g);
 }
 
 static void reply_task(struct get_call *g)
@@ -147,6 +157,8 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 	g->get.id = *id;
 	g->waiter.wake = on_news;
 	list_init(&g->waiter.node);
+	list_init(&g->parked.node);
+	g->parked.end = on_stopping;
 	loop_timer_init(&g->timer, g->rpc->loop, on_timer);
 	grpc_call_set_user(call, g);
 	return g;
@@ -163,14 +175,18 @@ void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	if (rpc_parse_id(call, req->task_id, &id) == 0) {
 		if (pb_duration_ns(req->wait, &wait_ns) || wait_ns < 0)
 			rpc_refuse(call, STATUS_INVALID_ARGUMENT, "wait", "wait: not a duration of 0 or more");
+		else if (wait_ns > 0 && rpc_of(call)->draining)
+			rpc_refuse_stopping(call);
 		else
 			g = get_call_new(call, &id);
 	}
 	pb_free(req);
 	if (!g)
 		return;
-	if (wait_ns > 0)
+	if (wait_ns > 0) {
 		g->wait_until_mono_ns = loop_now_mono_ns(g->rpc->loop) + min_i64(wait_ns, WAIT_MAX_NS);
+		list_push_back(&g->rpc->parked, &g->parked.node);
+	}
 	read_task(g);
 }
 

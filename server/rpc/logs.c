@@ -32,6 +32,7 @@ struct logs_call {
 	size_t next_chunk;   /* of read.ret_chunks, not sent yet */
 	bool reading, again, blocked;
 	struct engine_waiter waiter;
+	struct rpc_parked parked;
 	struct loop_timer timer;
 };
 
@@ -41,6 +42,7 @@ static void read_on(struct logs_call *l);
 static void logs_free(struct logs_call *l)
 {
 	engine_unwait(&l->waiter);
+	list_remove(&l->parked.node);
 	loop_timer_stop(&l->timer);
 	store_op_done_fields(&l->get.op);
 	store_op_done_fields(&l->read.op);
@@ -56,6 +58,14 @@ static void logs_over(struct logs_call *l)
 	l->call = NULL;
 	if (!l->reading)
 		logs_free(l);
+}
+
+static void on_stopping(struct rpc_parked *p)
+{
+	struct logs_call *l = container_of(p, struct logs_call, parked);
+	if (l->call)
+		rpc_refuse_stopping(l->call);
+	logs_over(l);
 }
 
 void logs_on_end(struct grpc_call *call, bool finished)
@@ -255,8 +265,14 @@ void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	struct uuid id;
 	if (req->attempt < 0)
 		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "attempt", "attempt: below 0; attempts count from 1, 0 is the newest");
-	else if (req->offset < 0 || req->tail_bytes < 0 || (req->offset && req->tail_bytes))
-		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "offset", "offset, tail_bytes: not below 0, and only one of them");
+	else if (req->offset < 0)
+		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "offset", "offset: below 0");
+	else if (req->tail_bytes < 0 || (req->offset && req->tail_bytes))
+		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "tail_bytes", "tail_bytes: below 0, or set together with offset");
+	else if (req->stream < REINS__V1__LOG_STREAM__LOG_STREAM_UNSPECIFIED || req->stream > REINS__V1__LOG_STREAM__STDERR)
+		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "stream", "stream: neither STDOUT nor STDERR");
+	else if (req->follow && rpc_of(call)->draining)
+		rpc_refuse_stopping(call);
 	else if (rpc_parse_id(call, req->task_id, &id) == 0) {
 		struct logs_call *l = xcalloc(1, sizeof(*l));
 		l->rpc = rpc_of(call);
@@ -274,6 +290,10 @@ void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		l->waiter.wake = on_news;
 		l->waiter.log = true;
 		loop_timer_init(&l->timer, l->rpc->loop, on_timer);
+		list_init(&l->parked.node);
+		l->parked.end = on_stopping;
+		if (l->follow)
+			list_push_back(&l->rpc->parked, &l->parked.node);
 		grpc_call_set_user(call, l);
 		look(l);
 	}

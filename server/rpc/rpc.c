@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/pb/pb.h"
+#include "server/rpc/session.h"
 #include "server/rpc/view.h"
 
 #define TASKS "/reins.v1.TaskService/"
@@ -56,6 +57,31 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
 		r.retry_after_ms = 1000;
 	}
+	grpc_call_finish(call, &r);
+}
+
+void rpc_init(struct rpc *rpc)
+{
+	list_init(&rpc->sessions);
+	list_init(&rpc->parked);
+}
+
+void rpc_drain(struct rpc *rpc)
+{
+	rpc->draining = true;
+	session_end_all(rpc);
+	struct list *n;
+	while ((n = list_pop_front(&rpc->parked))) {
+		struct rpc_parked *p = container_of(n, struct rpc_parked, node);
+		p->end(p);
+	}
+}
+
+void rpc_refuse_stopping(struct grpc_call *call)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the master stops");
+	r.retry_after_ms = 1000;
 	grpc_call_finish(call, &r);
 }
 

@@ -13,8 +13,22 @@ struct rpc {
 	struct loop *loop;
 	struct rpc_limits limits;
 	int64_t started_wall_us;
-	bool draining; /* health says NOT_SERVING */
+	const char *store_kind, *lease_kind;
+	struct list sessions;  /* struct session */
+	struct list parked;    /* struct rpc_parked */
+	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
+
+/* A call that waits for news, not for the store: it is ended when the master stops. */
+struct rpc_parked {
+	struct list node;
+	/* Refuses the call with rpc_refuse_stopping. */
+	void (*end)(struct rpc_parked *p);
+};
+
+void rpc_init(struct rpc *rpc);
+/* The master stops: sessions and parked calls end with UNAVAILABLE, later ones at once. Other calls go on. */
+void rpc_drain(struct rpc *rpc);
 
 /* The method table: all that is not in it answers UNIMPLEMENTED. */
 extern const struct grpc_method rpc_methods[];
@@ -26,6 +40,8 @@ extern const size_t rpc_n_methods;
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
 /* The refusal of an operation that was not STORE_OK: UNAVAILABLE with RetryInfo, or INVALID_ARGUMENT. */
 void rpc_refuse_store(struct grpc_call *call, const struct store_op *op);
+/* UNAVAILABLE with RetryInfo: another master, or this one after its restart, can be asked. */
+void rpc_refuse_stopping(struct grpc_call *call);
 /* Sends an encoded reply and ends the call OK. */
 void rpc_reply(struct grpc_call *call, const struct buf *b);
 /* A task id of a request; on failure the call has been ended and -1 is returned. */

@@ -1,5 +1,5 @@
 /* One worker's stream, in two files: session_in.c reads what the worker says, session_out.c says what the
- * engine wants said.  Shared by these two only. */
+ * engine wants said.  Shared by these two; rpc.c ends them all. */
 #ifndef REINS_RPC_SESSION_H
 #define REINS_RPC_SESSION_H
 
@@ -13,11 +13,15 @@ struct session {
 	struct grpc_call *call; /* NULL once the stream is over */
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
 	int refs;               /* operations in the store that point here */
+
+	struct list at_rpc;     /* in rpc.sessions while the stream lives */
 
 	/* Hello, as its pieces come */
 	bool hello_begun;
 	char worker[CORE_NAME_MAX + 1];
+	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	char **queues;
 	struct core_attempt *held;
@@ -54,5 +58,8 @@ void session_out_writable(struct session *s);
 /* session_in.c */
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Ends the stream of every worker: the master goes. */
+void session_end_all(struct rpc *rpc);
 
 #endif

@@ -17,6 +17,7 @@
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
 #define HELD_BYTES_MAX (64 * 1024 * 1024)
+#define STOPPING "the master stops; connect again, or to another"
 #define SLOTS_MAX 10000
 #define QUEUES_MAX 1000
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
@@ -84,10 +85,16 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_info("worker", s->worker, "stream ended by us: %s: %s", status_code_name(code), text);
+	log_info("worker", s->log_name, "stream ended by us: %s: %s", status_code_name(code), text);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	if (s->call)
 		grpc_call_finish(s->call, &r);
+}
+
+void session_end_all(struct rpc *rpc)
+{
+	list_each(it, &rpc->sessions)
+		session_end(container_of(it, struct session, at_rpc), STATUS_UNAVAILABLE, STOPPING);
 }
 
 static int bad_message(struct session *s, const char *what)
@@ -345,8 +352,9 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 	if (parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
 	if (m->kind == REINS__V1__OUTCOME__KIND__LOST) {
-		/* It can't be told how it ended: the task goes to another worker. */
-		engine_attempt_event(s->rpc->engine, &s->peer, CORE_EV_REFUSED, &ref);
+		/* Acknowledged before the store has the loss: if we end in between, the worker's next list lacks the
+		 * attempt, which comes to the same. */
+		engine_attempt_event(s->rpc->engine, &s->peer, CORE_EV_LOST, &ref);
 		session_peer_ops.outcome_ack(&s->peer, &ref, CORE_RECORD_FENCED);
 		session_peer_ops.flush(&s->peer);
 		return;
@@ -430,6 +438,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	if (!spec_name_ok(m->worker_id))
 		return bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
+	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
 	if (!certificate_names(grpc_call_peer(s->call), s->worker)) {
 		session_end(s, STATUS_PERMISSION_DENIED, "the certificate does not name worker %s in a SAN", s->worker);
 		return -1;
@@ -450,15 +459,17 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return -1;
 	}
 	ev->hello.capacity.slots = m->slots;
+	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
+		return bad_message(s, "hello.resources: below 0");
 	if (m->resources)
 		ev->hello.capacity.have = (struct core_need){
 			.memory_bytes = m->resources->memory_bytes,
-			.cpu_millis = (int32_t)min_i64(max_i64(m->resources->cpu_millis, 0), INT32_MAX),
+			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
 			.gpus = m->resources->gpus,
 		};
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
-	ev->hello.draining = m->paused;
+	ev->hello.draining = s->paused = m->paused;
 	s->queues = xcalloc(m->n_queues + 1, sizeof(*s->queues));
 	for (size_t i = 0; i < m->n_queues; i++) {
 		s->queues[i] = xstrdup(m->queues[i]);
@@ -493,7 +504,7 @@ static void on_hello(struct session *s, const Reins__V1__Hello *m)
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
 	engine_hello(s->rpc->engine, &s->peer, &s->hello);
-	log_info("worker", s->worker, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
 
@@ -505,6 +516,12 @@ static void on_hello_timeout(struct loop_timer *t)
 
 /* ---- the rest ---- */
 
+static void takes_work(struct session *s)
+{
+	if (!s->closing)
+		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining);
+}
+
 static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 {
 	struct core_attempt *held = xcalloc(m->n_attempts + 1, sizeof(*held));
@@ -515,8 +532,10 @@ static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 	if (n == m->n_attempts)
 		engine_heartbeat(s->rpc->engine, &s->peer, m->number, m->last_dispatch, held, n);
 	free(held);
-	if (m->paused)
-		engine_draining(s->rpc->engine, &s->peer);
+	if (!m->paused != !s->paused) {
+		s->paused = m->paused;
+		takes_work(s);
+	}
 }
 
 static void each_ref(struct session *s, enum core_event_type type, const char *task_id, int32_t attempt)
@@ -560,8 +579,8 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 			on_outcome(s, m->outcome->outcomes[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
-		if (!m->draining->resumed)
-			engine_draining(s->rpc->engine, &s->peer);
+		s->draining = !m->draining->resumed;
+		takes_work(s);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
 	default:
@@ -592,11 +611,14 @@ void worker_on_start(struct grpc_call *call)
 	s->refs = 1;
 	map_init(&s->attempts);
 	list_init(&s->starting);
+	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
 	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
 	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
 	grpc_call_set_user(call, s);
+	if (s->rpc->draining)
+		session_end(s, STATUS_UNAVAILABLE, STOPPING);
 }
 
 /* The worker says no more: its stream is of no use any longer. */
@@ -623,9 +645,10 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	if (!s)
 		return;
 	if (!s->closing && s->greeted)
-		log_info("worker", s->worker, "stream lost");
+		log_info("worker", s->log_name, "stream lost");
 	s->call = NULL;
 	s->closing = true;
+	list_remove(&s->at_rpc);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	loop_timer_stop(&s->hello_timer);

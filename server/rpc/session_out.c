@@ -167,6 +167,7 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 			items[i].task_id = ids[i];
 			items[i].attempt = a->task.attempt;
 			items[i].stop_follows = a->cancel_wish;
+			items[i].log_stored = a->log_stored;
 			at[i] = &items[i];
 		}
 		done += now;
@@ -265,7 +266,7 @@ static void on_close(struct engine_peer *p, enum core_close_code code)
 		session_end(s, STATUS_ABORTED, "a newer session of worker %s has begun; this one is over", s->worker);
 		break;
 	case CORE_CLOSE_UNAVAILABLE:
-		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
+		session_end(s, STATUS_UNAVAILABLE, "the lease has ended, or the store is away; connect again");
 		break;
 	case CORE_CLOSE_LIMIT:
 		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many workers, or too many attempts of this one");

@@ -203,6 +203,31 @@ void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	engine_submit(s->rpc->engine, &s->submit);
 }
 
+static int by_key(const void *a, const void *b)
+{
+	const struct store_insert *const *x = a, *const *y = b;
+	return strcmp((*x)->idempotency_key, (*y)->idempotency_key);
+}
+
+/* One key for two specs within a request: the store compares only with what was there before. */
+static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
+{
+	_cleanup_free_ struct store_insert **keyed = calloc(n, sizeof(*keyed));
+	size_t m = 0;
+	if (!keyed)
+		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+	for (struct store_insert *i = &s->submit.ins; i; i = i->group_next)
+		if (i->idempotency_key)
+			keyed[m++] = i;
+	qsort(keyed, m, sizeof(struct store_insert *), by_key);
+	for (size_t i = 1; i < m; i++)
+		if (by_key(&keyed[i - 1], &keyed[i]) == 0 &&
+		    memcmp(keyed[i - 1]->idempotency_hash, keyed[i]->idempotency_hash, sizeof(keyed[i]->idempotency_hash)) != 0)
+			return refuse(r, STATUS_ALREADY_EXISTS, NULL,
+				      "idempotency_key: \"%s\" stands for two specs in this request", keyed[i]->idempotency_key);
+	return 0;
+}
+
 static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req, struct refusal *r)
 {
 	size_t n = req->n_requests;
@@ -223,7 +248,7 @@ static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req,
 		if (i > 0)
 			last = last->group_next = ins;
 	}
-	return 0;
+	return check_keys(s, n, r);
 }
 
 void submit_many_on_request(struct grpc_call *call, const uint8_t *data, size_t len)

@@ -21,6 +21,7 @@ static Reins__V1__Attempt__End end_of(enum store_outcome o)
 	case STORE_TIMED_OUT: return REINS__V1__ATTEMPT__END__TIMED_OUT;
 	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
 	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
+	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
 	}
 	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
 }
@@ -30,6 +31,7 @@ static const char *cause_of(enum store_outcome o)
 	switch (o) {
 	case STORE_WORKER_LOST: return "worker lost";
 	case STORE_GIVEN_BACK: return "given back";
+	case STORE_NOT_TAKEN: return "refused by the worker";
 	case STORE_STOPPED: return "stopped";
 	case STORE_TIMED_OUT: return "timed out";
 	default: return "";
@@ -89,6 +91,7 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row)
 	reins__v1__attempt__init(a);
 	a->number = row->attempt;
 	a->end = end_of(row->outcome);
+	a->open = row->open;
 	a->worker_id = row->worker ? row->worker : a->worker_id;
 	a->dispatched_at = time_or_null(&v->times, row->dispatched_wall_us);
 	a->started_at = time_or_null(&v->times, row->started_wall_us);
@@ -175,7 +178,7 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 		m.error_raw = text_and_raw(t->error, error);
 		m.error = error;
 	}
-	m.result_bytes = t->result_too_large ? t->result_too_large : (int64_t)t->result.len;
+	m.result_bytes = t->result_too_large ? t->result_too_large : t->result_len;
 	m.result_dropped = t->result_too_large > 0;
 	int rc = 0;
 	if (full) {

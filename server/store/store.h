@@ -67,7 +67,8 @@ enum store_outcome {
 	STORE_STOPPED,     /* after a stop: CANCELLED where the row has a wish, else as a failure not counted */
 	STORE_TIMED_OUT,
 	STORE_WORKER_LOST, /* written by take-back, never reported */
-	STORE_GIVEN_BACK,  /* refused, recalled, drained; not counted */
+	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
+	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
 };
 
 struct store_assignment {
@@ -249,6 +250,7 @@ struct store_attempt_row {
 	int32_t exit_code, signal;
 	struct store_bytes error;
 	int64_t log_end;
+	bool open; /* taken back, and its worker may still end it well */
 };
 
 /* A task as people see it. */
@@ -265,6 +267,7 @@ struct store_task {
 	int32_t exit_code, signal;
 	struct store_bytes error;
 	struct store_bytes result;
+	int64_t result_len; /* also where the result itself was not asked for */
 	int64_t result_too_large;
 	struct store_attempt_row *attempts; /* GET only, oldest first, the newest at the end */
 	size_t n_attempts;

@@ -14,6 +14,7 @@
 #include "common/settings/settings.h"
 #include "server/store/postgres/pg_store.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "tests/bench/hist.h"
 #include "tests/bench/report.h"
 
 #define STALL_NS (30 * NS_PER_S)
@@ -55,6 +56,7 @@ struct slot {
 	union any_op u;
 	struct bench *bench;
 	size_t task;
+	int64_t sent_mono_ns;
 };
 
 struct bench {
@@ -68,6 +70,7 @@ struct bench {
 	enum store_kind kind;
 	bool eager;
 	struct uuid7_maker ids;
+	struct hist times;
 	struct procs procs;
 	char failure[300];
 };
@@ -89,6 +92,7 @@ static void send(struct bench *b, struct slot *s)
 	size_t i = b->next++;
 	s->bench = b;
 	s->task = i;
+	s->sent_mono_ns = clock_mono_ns();
 	memset(&s->u, 0, sizeof(s->u));
 	s->u.op.kind = b->kind;
 	s->u.op.done = on_done;
@@ -132,6 +136,7 @@ static void on_done(struct store_op *op)
 {
 	struct slot *s = container_of(op, struct slot, u.op);
 	struct bench *b = s->bench;
+	hist_add(&b->times, clock_mono_ns() - s->sent_mono_ns);
 	check(b, s);
 	store_op_done_fields(op);
 	b->done++;
@@ -180,6 +185,7 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	b->kind = kind;
 	b->eager = eager;
 	b->next = b->done = 0;
+	hist_init(&b->times);
 	struct procs_reading before = { 0 }, after = { 0 };
 	if (b->procs.n)
 		procs_read(&b->procs.at[0], &before);
@@ -193,6 +199,10 @@ static void phase(struct bench *b, struct report *r, const char *name, enum stor
 	report_number(r, key, (double)b->done / seconds, "rows/s");
 	snprintf(key, sizeof(key), "%s_rows_per_statement", name);
 	report_number(r, key, batches ? (double)b->done / (double)batches : 0, "rows");
+	snprintf(key, sizeof(key), "%s_p50_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.5) / 1e3, "us");
+	snprintf(key, sizeof(key), "%s_p99_us", name);
+	report_number(r, key, (double)hist_quantile(&b->times, 0.99) / 1e3, "us");
 	if (b->procs.n) {
 		procs_read(&b->procs.at[0], &after);
 		snprintf(key, sizeof(key), "%s_cpu_s_per_100k", name);

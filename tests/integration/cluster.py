@@ -21,7 +21,7 @@ import redis
 ROOT = stubs.ROOT
 BUILD = pathlib.Path(os.environ.get("REINS_BUILD", ROOT / "build")).resolve()
 REINSD = BUILD / "server" / "reinsd"
-PATIENCE = 30.0  # longest wait for anything that must happen
+PATIENCE = float(os.environ.get("REINS_PATIENCE", "30"))  # longest wait for anything that must happen
 
 # Long enough that a loaded machine loses nobody by accident.
 CALM = {"heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s"}
@@ -374,6 +374,11 @@ def make_spec(**fields):
     if not fields.get("command") and not fields.get("handler"):
         fields["command"] = ["/bin/true"]
     return stubs.task.TaskSpec(**fields)
+
+
+def owner_key(task_id, prefix="reins:"):
+    """Of the Redis key that names the owner of a running task; the braces are literal."""
+    return "%stask:{%s}:workerId" % (prefix, task_id)
 
 
 def has_crash_points():

@@ -1,6 +1,6 @@
 """The three Redis keys: exactly as documented during a run, and none after."""
 
-from cluster import CALM, QUICK, make_spec, wait_for
+from cluster import CALM, QUICK, make_spec, owner_key, wait_for
 from fake_worker import hold
 import stubs
 
@@ -12,7 +12,7 @@ def test_keys_during_and_after(cluster, make_worker):
     refs = [worker.wait_dispatch(cluster.submit().id) for _ in range(2)]
     session = worker.session
     hb, hash_key = "reins:worker:{gpu-1.lab/a}:hb", "reins:worker:{gpu-1.lab/a}:task"
-    owners = [f"reins:task:{t}:workerId" for t, _ in refs]
+    owners = [owner_key(t) for t, _ in refs]
     wait_for(lambda: sorted(cluster.keys.keys("*")) == sorted([hb, hash_key, *owners]), lambda: cluster.keys.keys("*"))
     assert cluster.keys.type(hb) == "string" and cluster.keys.get(hb) == f"m1 {session}"
     assert cluster.keys.type(hash_key) == "hash"
@@ -44,14 +44,14 @@ def test_reserved_before_it_is_sent(cluster, make_worker):
     worker.outcome(worker.wait_dispatch(t.id, 1), kind=2)
     worker.wait_dispatch(t.id, 2)
     wait_for(lambda: cluster.keys.hgetall("reins:worker:{w1}:task") == {t.id: "2"}, "the hash names attempt 2")
-    wait_for(lambda: cluster.keys.get(f"reins:task:{t.id}:workerId") == f"w1 {worker.session} 2", "the owner key")
+    wait_for(lambda: cluster.keys.get(owner_key(t.id)) == f"w1 {worker.session} 2", "the owner key")
 
 
 def test_heartbeats_renew(make_cluster, make_worker):
     cluster = make_cluster({**QUICK, "task-key-ttl": "1s"}).start()
     worker = make_worker(cluster, policy=hold)
     ref = worker.wait_dispatch(cluster.submit().id)
-    keys = ["reins:worker:{w1}:hb", "reins:worker:{w1}:task", f"reins:task:{ref[0]}:workerId"]
+    keys = ["reins:worker:{w1}:hb", "reins:worker:{w1}:task", owner_key(ref[0])]
     wait_for(lambda: all(cluster.keys.exists(k) for k in keys), "all keys")
     first = worker.stream.acked
     while worker.stream.acked < first + 14:  # 3.5 s: more than any TTL
@@ -85,7 +85,7 @@ def test_keys_follow_a_new_session(cluster, make_worker):
     assert worker.session > old
     wait_for(lambda: cluster.keys.get("reins:worker:{w1}:hb") == f"m1 {worker.session}", "hb of the new session")
     wait_for(
-        lambda: cluster.keys.get(f"reins:task:{ref[0]}:workerId") == f"w1 {worker.session} 1", "owner of the new session"
+        lambda: cluster.keys.get(owner_key(ref[0])) == f"w1 {worker.session} 1", "owner of the new session"
     )
     assert cluster.keys.hgetall("reins:worker:{w1}:task") == {ref[0]: "1"}
 
@@ -94,7 +94,7 @@ def test_prefix(make_cluster, make_worker):
     cluster = make_cluster({**CALM, "redis-prefix": "lab7:"}).start()
     worker = make_worker(cluster, policy=hold)
     ref = worker.wait_dispatch(cluster.submit().id)
-    expected = {"lab7:worker:{w1}:hb", "lab7:worker:{w1}:task", f"lab7:task:{ref[0]}:workerId"}
+    expected = {"lab7:worker:{w1}:hb", "lab7:worker:{w1}:task", owner_key(ref[0], "lab7:")}
     wait_for(lambda: set(cluster.keys.keys("*")) == expected, lambda: cluster.keys.keys("*"))
 
 

@@ -5,7 +5,7 @@ import time
 
 import grpc
 import stubs
-from cluster import CALM, PATIENCE, QUICK, make_spec, wait_for
+from cluster import CALM, PATIENCE, QUICK, make_spec, owner_key, wait_for
 from fake_worker import Kind, Verdict, W, hold
 from refusals import refused, retry_after
 
@@ -24,7 +24,7 @@ def keys_are_right(cluster, worker):
     return (
         cluster.keys.get(hb) == f"m1 {worker.session}"
         and cluster.keys.hgetall(hash_key) == {t: str(a) for t, a in held}
-        and all(cluster.keys.get(f"reins:task:{t}:workerId") == f"{worker.worker_id} {worker.session} {a}" for t, a in held)
+        and all(cluster.keys.get(owner_key(t)) == f"{worker.worker_id} {worker.session} {a}" for t, a in held)
     )
 
 
@@ -53,8 +53,8 @@ def test_one_key_deleted_by_hand(cluster, make_worker):
     wait_for(lambda: keys_are_right(cluster, worker), "keys")
     for delete in (
         lambda: cluster.keys.delete(hb), lambda: cluster.keys.delete(hash_key),
-        lambda: cluster.keys.hdel(hash_key, refs[0][0]), lambda: cluster.keys.delete(f"reins:task:{refs[1][0]}:workerId"),
-        lambda: cluster.keys.set(f"reins:task:{refs[1][0]}:workerId", "somebody 7 7"),
+        lambda: cluster.keys.hdel(hash_key, refs[0][0]), lambda: cluster.keys.delete(owner_key(refs[1][0])),
+        lambda: cluster.keys.set(owner_key(refs[1][0]), "somebody 7 7"),
         lambda: cluster.keys.hset(hash_key, "01890a5d-ac96-774b-bcce-b302099a8057", "1"),
     ):
         delete()

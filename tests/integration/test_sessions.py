@@ -106,7 +106,7 @@ def test_disconnect_grace_of_an_in_process_worker(make_cluster, make_worker):
 
 def test_lost_too_often(make_cluster, make_worker):
     cluster = make_cluster({**QUICK, "lost-limit": "2"}).start()
-    t = cluster.submit(name="kills its worker")
+    t = cluster.submit(name="kills-its-worker")
     for i in (1, 2):
         worker = make_worker(cluster, f"w{i}", policy=hold, proxy=True)
         worker.wait_dispatch(t.id, i)

@@ -256,7 +256,7 @@ static void step_take_back(void)
 			assert_int_equal(o->ret_verdict, CORE_TAKE_BACK_FENCED);
 		} else {
 			bool lost = o->cause == CORE_CAUSE_WORKER_LOST || (o->cause == CORE_CAUSE_NOT_LISTED && o->counted);
-			model_lose(t, lost ? STORE_WORKER_LOST : STORE_GIVEN_BACK, o->counted,
+			model_lose(t, lost ? STORE_WORKER_LOST : o->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN : STORE_GIVEN_BACK, o->counted,
 				   o->cause == CORE_CAUSE_WORKER_LOST || o->cause == CORE_CAUSE_RECALLED);
 			assert_int_equal(o->ret_verdict,
 					 t->state == STORE_PENDING ? CORE_TAKE_BACK_PENDING : CORE_TAKE_BACK_ENDED);

@@ -232,6 +232,7 @@ static void record_success(void **state)
 	assert_int_equal(k->outcome, STORE_SUCCEEDED);
 	assert_string_equal(k->worker, "w-rec");
 	assert_int_equal(k->result.len, 4);
+	assert_int_equal(k->result_len, 4);
 	assert_memory_equal(k->result.data, "\0res", 4);
 	assert_int_equal(k->error.len, 2);
 	assert_true(k->has_exit_code && !k->has_signal);

@@ -26,7 +26,8 @@ void take_back_and_again(void **state)
 	assert_int_equal(claim(&t, "w-tb", s), 2);
 	struct store_get g = get(t.id);
 	assert_int_equal(g.ret_task.n_attempts, 2);
-	assert_int_equal(g.ret_task.attempts[0].outcome, STORE_GIVEN_BACK);
+	assert_int_equal(g.ret_task.attempts[0].outcome, STORE_NOT_TAKEN);
+	assert_false(g.ret_task.attempts[0].open);
 	assert_int_equal(g.ret_task.attempts[1].outcome, 0);
 	store_op_done_fields(&g.op);
 }
@@ -56,6 +57,10 @@ void open_attempt_may_succeed(void **state)
 	struct core_attempt at = running(&t, "w-open", s);
 	struct store_take_back o = take_back(at, s, CORE_CAUSE_WORKER_LOST, true);
 	store_op_done_fields(&o.op);
+	struct store_get taken = get(t.id);
+	assert_int_equal(taken.ret_task.n_attempts, 1);
+	assert_true(taken.ret_task.attempts[0].open);
+	store_op_done_fields(&taken.op);
 	assert_int_equal(record(at, "w-open", STORE_PROGRAM_FAILED), CORE_RECORD_FENCED);
 	assert_int_equal(record(at, "other", STORE_SUCCEEDED), CORE_RECORD_FENCED);
 	assert_int_equal(record(at, "w-open", STORE_SUCCEEDED), CORE_RECORD_RECORDED);

@@ -16,6 +16,15 @@ static struct tmp_dir dir;
 static char db_path[TMP_PATH_MAX];
 static int64_t max_log_bytes, max_queued;
 
+static bool warned;
+static char said[200];
+
+static void on_state(void *arg, bool up, const char *text)
+{
+	snprintf(said, sizeof(said), "%s", text);
+	warned = up && text[0];
+}
+
 static struct store *open_store(struct loop *loop)
 {
 	struct sqlite_store_config cfg;
@@ -23,6 +32,7 @@ static struct store *open_store(struct loop *loop)
 	char err[200];
 	sqlite_store_config_default(&cfg);
 	cfg.path = db_path;
+	cfg.on_state = on_state;
 	if (max_log_bytes)
 		cfg.max_log_bytes = max_log_bytes;
 	if (max_queued)
@@ -73,6 +83,9 @@ static void stop(void)
 	h.store = NULL;
 }
 
+static bool answered;
+
+static void on_answered(struct store_op *op) { answered = true; }
 static void on_wake(struct loop_timer *t) {}
 
 /* Until it is down with a text that has these words in it. */
@@ -179,6 +192,20 @@ static void second_master(void **state)
 	h.store = second;
 	harness_wait_up(second);
 	assert_true(exists(t.id));
+}
+
+/* The link was there before its file. */
+static void link_first(void **state)
+{
+	char link[TMP_PATH_MAX], real_path[TMP_PATH_MAX];
+	memcpy(real_path, db_path, sizeof(real_path));
+	assert_int_equal(symlink("reins.db", tmp_dir_path(&dir, "other.db", link)), 0);
+	memcpy(db_path, link, sizeof(db_path));
+	start();
+	memcpy(db_path, real_path, sizeof(db_path));
+	struct store *second = open_store(h.loop);
+	wait_down(second, "is in use by another master (process ");
+	store_free(second);
 }
 
 static void newer_schema(void **state)
@@ -333,6 +360,55 @@ static void locked_by_a_program(void **state)
 	assert_true(exists(t.id) && exists(o.task.id));
 }
 
+/* Outcomes and logs wait for the store's return; the others are told at once. */
+static void kept_while_away(void **state)
+{
+	sqlite3 *other;
+	start();
+	struct core_task t = insert("q");
+	struct core_attempt at = {t.id, claim(&t, "w", 1)};
+	assert_int_equal(sqlite3_open(db_path, &other), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	struct store_record r = {.at = at, .worker = "w", .outcome = STORE_SUCCEEDED};
+	harness_submit(h.store, &r.op, STORE_RECORD);
+	wait_down(h.store, "locked by another program");
+	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .data = h.spec};
+	harness_submit(h.store, &a.op, STORE_LOG_APPEND);
+	struct store_insert o = insert_of("q");
+	struct store_op *told = &o.op;
+	told->kind = STORE_INSERT;
+	told->done = on_answered;
+	answered = false;
+	store_submit(h.store, told);
+	harness_until(&answered);
+	assert_int_equal(told->result, STORE_UNAVAILABLE);
+	assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(other);
+	harness_drain();
+	assert_int_equal(r.op.result, STORE_OK);
+	assert_int_equal(r.ret_verdict, CORE_RECORD_RECORDED);
+	assert_int_equal(a.op.result, STORE_OK);
+	store_op_done_fields(&r.op);
+	assert_int_equal(state_of(t.id), STORE_COMPLETED);
+}
+
+static void kept_to_the_end(void **state)
+{
+	start();
+	struct core_task t = insert("q");
+	struct core_attempt at = {t.id, claim(&t, "w", 1)};
+	fault_vfs_full("-wal");
+	struct store_record r = {.at = at, .worker = "w", .outcome = STORE_SUCCEEDED};
+	harness_submit(h.store, &r.op, STORE_RECORD);
+	wait_down(h.store, "no space is left");
+	stop();
+	assert_int_equal(r.op.result, STORE_UNAVAILABLE);
+	assert_false(r.op.maybe_done);
+	fault_vfs_full(NULL);
+	start();
+	assert_int_equal(state_of(t.id), STORE_RUNNING);
+}
+
 /* ---- the disk ---- */
 
 static void full_disk(void **state)
@@ -388,10 +464,6 @@ static bool comes_back(const struct uuid *id)
 	sqlite3_close(db);
 	return found;
 }
-
-static bool answered;
-
-static void on_answered(struct store_op *op) { answered = true; }
 
 /* Nothing is answered that may still come back: the frames of the failed commit are in the write-ahead log. */
 static void sync_fails(void **state)
@@ -614,18 +686,24 @@ static void logs_full(void **state)
 	start();
 	struct core_task t = insert("q");
 	struct core_attempt at = {t.id, claim(&t, "w", 1)};
+	append(at, 0, 10, &fenced);
 	fault_vfs_full("-logs-wal");
-	assert_int_equal(append(at, 0, 10, &fenced), STORE_UNAVAILABLE);
-	/* Tasks go on. */
-	assert_true(h.store->up);
-	assert_int_equal(record(at, "w", STORE_PROGRAM_FAILED), CORE_RECORD_RECORDED);
-	fault_vfs_full(NULL);
+	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .offset = 10, .data = h.spec};
+	a.op.kind = STORE_LOG_APPEND;
+	a.op.done = on_answered;
+	answered = false;
+	store_submit(h.store, &a.op);
+	/* Tasks go on meanwhile, and it is told. */
 	struct core_task u = insert("q");
-	at = (struct core_attempt){u.id, claim(&u, "w", 1)};
-	int64_t until = clock_mono_ns() + DEADLINE_NS;
-	while (append(at, 0, 10, &fenced) != STORE_OK)
-		assert_true(clock_mono_ns() < until);
-	assert_int_equal(log_chunks(at), 1);
+	assert_int_equal(claim(&u, "w", 1), 1);
+	harness_until(&warned);
+	assert_true(h.store->up);
+	assert_false(answered);
+	assert_non_null(strstr(said, "-logs can't grow"));
+	fault_vfs_full(NULL);
+	harness_until(&answered);
+	assert_int_equal(a.op.result, STORE_OK);
+	assert_int_equal(log_chunks(at), 2);
 }
 
 static void wrong_settings(void **state)
@@ -644,8 +722,9 @@ static void wrong_settings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(restart_keeps), T(second_master), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
-		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(full_disk), T(sync_fails),
+		T(restart_keeps), T(second_master), T(link_first), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
+		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
+		T(kept_to_the_end), T(full_disk), T(sync_fails),
 		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(outcome_too_large),
 		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
 	};

@@ -212,6 +212,20 @@ static int read_plain(struct pg_batch *b, const PGresult *r)
 	return row == PQntuples(r) ? 0 : -EPROTO;
 }
 
+/* The key was held by another group of this batch, which came to nothing: asked again, now that it is free. */
+static void again_if_undecided(struct store_insert *first)
+{
+	bool undecided = false;
+	int32_t left = size_of(first);
+	for (struct store_insert *o = first; left > 0; o = o->group_next, left--) {
+		if (o->ret_verdict == STORE_INSERT_KEY_CONFLICT)
+			return;
+		undecided |= !o->ret_verdict;
+	}
+	if (undecided)
+		pg_op_again(&first->op);
+}
+
 static int read_found(struct pg_batch *b, const PGresult *r)
 {
 	struct walk w = {.b = b};
@@ -230,6 +244,8 @@ static int read_found(struct pg_batch *b, const PGresult *r)
 			o->ret_verdict = pg_get_bool(r, row, 3) ? STORE_INSERT_EXISTS : STORE_INSERT_KEY_CONFLICT;
 		}
 	}
+	for (size_t i = 0; i < b->n; i++)
+		again_if_undecided(container_of(b->ops[i], struct store_insert, op));
 	return row == PQntuples(r) ? 0 : -EPROTO;
 }
 

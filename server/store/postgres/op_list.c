@@ -18,7 +18,7 @@
 #define NAMED                                                                                              \
 	"AS v(id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, " \
 	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, state, worker, owner, created_at, run_at, started_at, " \
-	"finished_at, wish, outcome, exit_code, signal, result_too_large, dispatched_at, log_end, error, result, spec)"
+	"finished_at, wish, outcome, exit_code, signal, result_too_large, dispatched_at, log_end, result_len, error, result, spec)"
 #define TAIL                                                                                               \
 	"SELECT s.*, (SELECT count(*) FROM c) FROM (SELECT v.*, " SIZES " OVER (ORDER BY id DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS " \
 	"before FROM v " NAMED ") s CROSS JOIN i WHERE coalesce(s.before, 0) < i.bytes ORDER BY s.id DESC"

@@ -8,13 +8,14 @@
 
 static const char get_sql[] =
 	"SELECT i.ord, " PG_VIEW("coalesce(a.n, 1) = 1", "t.spec", "e.result")
-	", a.attempt, a.worker, a.outcome, a.dispatched_at, a.started_at, a.finished_at, a.exit_code, a.signal, a.log_end, a.error "
+	", a.attempt, a.worker, a.outcome, a.dispatched_at, a.started_at, a.finished_at, a.exit_code, a.signal, a.log_end, a.error, "
+	"a.attempt = p.attempt AND p.open_worker IS NOT NULL "
 	"FROM unnest($1::int4[], $2::uuid[]) AS i(ord, id) CROSS JOIN LATERAL "
 	"(SELECT t.* FROM task t WHERE t.id = i.id OFFSET 0) t " PG_VIEW_JOINS
 	"LEFT JOIN LATERAL (SELECT a.*, row_number() OVER (ORDER BY a.attempt) AS n FROM (SELECT a.* FROM attempt a WHERE "
 	"a.task_id = t.id ORDER BY a.attempt DESC LIMIT " ATTEMPTS_MAX ") a) a ON true ORDER BY i.ord, a.attempt";
 
-enum { ATTEMPT = 1 + PG_VIEW_COLUMNS, WORKER, OUTCOME, DISPATCHED, STARTED, FINISHED, EXIT_CODE, SIGNAL, LOG_END, ERROR };
+enum { ATTEMPT = 1 + PG_VIEW_COLUMNS, WORKER, OUTCOME, DISPATCHED, STARTED, FINISHED, EXIT_CODE, SIGNAL, LOG_END, ERROR, OPEN };
 
 static struct store_get *get_at(struct pg_batch *b, size_t i) { return container_of(b->ops[i], struct store_get, op); }
 
@@ -43,6 +44,7 @@ static struct store_attempt_row former(const PGresult *r, int row, struct store_
 		.signal = pg_get_int(r, row, SIGNAL),
 		.error = pg_get_bytes(r, row, ERROR, mem),
 		.log_end = pg_get_int8(r, row, LOG_END),
+		.open = !pg_is_null(r, row, OPEN) && pg_get_bool(r, row, OPEN),
 	};
 }
 

@@ -45,7 +45,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->at.task.b);
 		pg_int4(ps, 2, o->at.attempt);
 		pg_int8(ps, 3, o->session);
-		pg_int2(ps, 4, lost ? STORE_WORKER_LOST : STORE_GIVEN_BACK);
+		pg_int2(ps, 4, lost ? STORE_WORKER_LOST : o->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN : STORE_GIVEN_BACK);
 		pg_bool(ps, 5, o->counted);
 		pg_int4(ps, 6, o->lost_limit);
 		pg_bool(ps, 7, o->cause == CORE_CAUSE_WORKER_LOST || o->cause == CORE_CAUSE_RECALLED);

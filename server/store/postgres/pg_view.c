@@ -5,7 +5,7 @@
 
 enum {
 	STATE = PG_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL,
-	TOO_LARGE, DISPATCHED, LOG_END, ERROR, RESULT, SPEC, COLUMNS
+	TOO_LARGE, DISPATCHED, LOG_END, RESULT_LEN, ERROR, RESULT, SPEC, COLUMNS
 };
 _Static_assert(COLUMNS == PG_VIEW_COLUMNS, "PG_VIEW_COLUMNS");
 
@@ -38,6 +38,7 @@ int pg_get_view(const PGresult *r, int row, int col, struct store_task *ret, str
 	t.has_signal = !pg_is_null(r, row, col + SIGNAL);
 	t.signal = pg_get_int(r, row, col + SIGNAL);
 	t.result_too_large = pg_get_int8(r, row, col + TOO_LARGE);
+	t.result_len = pg_is_null(r, row, col + RESULT_LEN) ? 0 : pg_get_int(r, row, col + RESULT_LEN);
 	t.error = pg_get_bytes(r, row, col + ERROR, mem);
 	t.result = pg_get_bytes(r, row, col + RESULT, mem);
 	*ret = t;

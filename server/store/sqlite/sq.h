@@ -37,6 +37,7 @@ struct sq_kind {
 	/* Fills the answer.  Errors stick to the connection (sq_db); the caller decides what they mean. */
 	void (*run)(struct sq_ctx *x, struct store_op *op);
 	size_t (*bytes)(const struct store_op *op); /* NULL: next to none */
+	bool kept; /* stays queued while the store is away, within the queue's limits */
 };
 extern const struct sq_kind sq_kinds[STORE_KINDS];
 
@@ -178,9 +179,11 @@ struct sq_store {
 	char warning[200]; /* up: about the logs */
 };
 
-/* Waits until there are operations and takes some, up to a limit of items and bytes; false: the store ends.  With
- * until_mono_ns >= 0 it also returns, with none, at that time. */
-bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_t until_mono_ns);
+/* Waits until there are operations and takes some, up to a limit of items and bytes; false: the store ends.  None are
+ * taken before not_before_mono_ns; with until_mono_ns >= 0 it also returns, with none, at that time. */
+bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_t not_before_mono_ns, int64_t until_mono_ns);
+/* In front of what waits: to be taken first, in this order. */
+void sq_lane_put_back(struct sq_lane *l, struct list *ops);
 /* Hands answered operations to the loop, as one batch. */
 void sq_lane_answer(struct sq_lane *l, struct list *answered);
 /* Down for good stays so: later calls are ignored. */

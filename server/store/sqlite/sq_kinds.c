@@ -1,4 +1,5 @@
-/* The table of kinds: who runs each, and what one holds. */
+/* The table of kinds: who runs each, and what one holds.  An outcome and a piece of log wait for the store's return:
+ * nobody would ask for them again soon. */
 #include "server/store/sqlite/sq.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
@@ -23,22 +24,22 @@ static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(st
 static size_t session_bytes(const struct store_op *op) { return BASE_COST + OP(store_session_open, op)->n_held * 64; }
 
 const struct sq_kind sq_kinds[STORE_KINDS] = {
-	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes},
-	[STORE_CLAIM] = {SQ_WRITE, sq_claim_run, NULL},
-	[STORE_RECORD] = {SQ_WRITE, sq_record_run, record_bytes},
-	[STORE_TAKE_BACK] = {SQ_WRITE, sq_take_back_run, NULL},
-	[STORE_CANCEL] = {SQ_WRITE, sq_cancel_run, NULL},
-	[STORE_SESSION_OPEN] = {SQ_WRITE, sq_session_run, session_bytes},
-	[STORE_STARTED] = {SQ_WRITE, sq_started_run, NULL},
-	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL},
-	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL},
-	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL},
-	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes},
-	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL},
-	[STORE_GET] = {SQ_READ, sq_get_run, NULL},
-	[STORE_LIST] = {SQ_READ, sq_list_run, NULL},
-	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL},
-	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL},
+	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes, false},
+	[STORE_CLAIM] = {SQ_WRITE, sq_claim_run, NULL, false},
+	[STORE_RECORD] = {SQ_WRITE, sq_record_run, record_bytes, true},
+	[STORE_TAKE_BACK] = {SQ_WRITE, sq_take_back_run, NULL, false},
+	[STORE_CANCEL] = {SQ_WRITE, sq_cancel_run, NULL, false},
+	[STORE_SESSION_OPEN] = {SQ_WRITE, sq_session_run, session_bytes, false},
+	[STORE_STARTED] = {SQ_WRITE, sq_started_run, NULL, false},
+	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
+	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL, false},
+	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
+	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
+	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
+	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
+	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
+	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
+	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
 };
 
 int32_t sq_op_items(const struct store_op *op)

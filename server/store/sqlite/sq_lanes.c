@@ -10,6 +10,7 @@
 #define READ_STEPS 20000           /* of SQLite's machine between two looks at the clock */
 #define LOG_ITEMS 500
 #define LOG_PAUSE (250 * NS_PER_MS)
+#define LOG_PATIENCE (10 * NS_PER_S) /* with trouble of the logs alone, before appends are answered so */
 
 /* ---- reading ---- */
 
@@ -79,7 +80,7 @@ void *sq_read_main(void *arg)
 	struct list ops;
 	char text[200];
 	list_init(&ops);
-	while (sq_lane_take(lane, &ops, 1, -1)) {
+	while (sq_lane_take(lane, &ops, 1, 0, -1)) {
 		bool stays;
 		if (sq_store_is_up(lane->store, &stays, text, sizeof(text)))
 			read_one(&r, container_of(ops.next, struct store_op, node));
@@ -99,7 +100,7 @@ struct logger {
 	struct sq_store *store;
 	struct sq_ctx x;
 	char trouble[200]; /* "" while there is none */
-	int64_t again_mono_ns;
+	int64_t trouble_mono_ns, again_mono_ns;
 	struct sq_wal wal;
 };
 
@@ -136,40 +137,66 @@ static bool open_logs(struct logger *g)
 }
 
 /* Tasks go on without logs; it is told as a warning. */
-static void logs_failed(struct logger *g, struct list *ops, const char *text)
+static void logs_failed(struct logger *g, const char *text)
 {
+	int64_t now = clock_mono_ns();
+	if (!g->trouble[0])
+		g->trouble_mono_ns = now;
 	snprintf(g->trouble, sizeof(g->trouble), "%s", text);
-	sq_ops_fail(ops, STORE_UNAVAILABLE, text);
 	sq_db_done(&g->x.db);
 	sq_db_done(&g->x.logs);
-	g->again_mono_ns = clock_mono_ns() + LOG_PAUSE;
+	g->again_mono_ns = now + LOG_PAUSE;
 	sq_store_set_warning(g->store, text);
 }
 
-static void append_all(struct logger *g, struct list *ops)
+static void logs_work(struct logger *g)
+{
+	if (!g->trouble[0])
+		return;
+	g->trouble[0] = '\0';
+	sq_store_set_warning(g->store, "");
+}
+
+static bool append_all(struct logger *g, struct list *ops)
 {
 	struct sq_ctx *x = &g->x;
-	char text[200];
-	if (g->trouble[0] && clock_mono_ns() < g->again_mono_ns) {
-		sq_ops_fail(ops, STORE_UNAVAILABLE, g->trouble);
-		return;
-	}
-	if (!open_logs(g)) {
-		sq_meaning(x->logs.rc ? &x->logs : &x->db, text, sizeof(text));
-		logs_failed(g, ops, text);
-		return;
-	}
 	struct sq_batch b = {.x = x, .writes = &x->logs, .before_commit = save_bytes};
 	x->now_wall_us = clock_wall_us();
-	/* One that may come back after a crash does no harm: it is the same chunk at the same offset. */
-	if (sq_batch_run(&b, ops) != SQ_DONE) {
-		logs_failed(g, ops, b.text);
-		return;
+	if (!open_logs(g)) {
+		sq_meaning(x->logs.rc ? &x->logs : &x->db, b.text, sizeof(b.text));
+	} else if (sq_batch_run(&b, ops) == SQ_DONE) {
+		logs_work(g);
+		return true;
 	}
-	if (g->trouble[0]) {
-		g->trouble[0] = '\0';
-		sq_store_set_warning(g->store, "");
+	/* What comes back after a crash does no harm: it is the same chunk at the same offset. */
+	logs_failed(g, b.text);
+	return false;
+}
+
+static bool in_patience(const struct logger *g) { return clock_mono_ns() - g->trouble_mono_ns < LOG_PATIENCE; }
+
+/* False: they wait until again_mono_ns. */
+static bool answer_all(struct logger *g, struct list *ops)
+{
+	bool stays, pauses = clock_mono_ns() < g->again_mono_ns;
+	char text[200];
+	if (!sq_store_is_up(g->store, &stays, text, sizeof(text))) {
+		g->again_mono_ns = clock_mono_ns() + LOG_PAUSE;
+		if (stays)
+			sq_ops_fail(ops, STORE_UNAVAILABLE, text);
+		return stays;
 	}
+	if (!pauses && append_all(g, ops))
+		return true;
+	if (in_patience(g))
+		return false;
+	sq_ops_fail(ops, STORE_UNAVAILABLE, g->trouble);
+	return true;
+}
+
+static int64_t not_before(const struct logger *g)
+{
+	return g->trouble[0] && !in_patience(g) ? 0 : g->again_mono_ns;
 }
 
 void *sq_log_main(void *arg)
@@ -177,15 +204,12 @@ void *sq_log_main(void *arg)
 	struct sq_lane *lane = arg;
 	struct logger g = {.lane = lane, .store = lane->store};
 	struct list ops;
-	char text[200];
 	list_init(&ops);
-	while (sq_lane_take(lane, &ops, LOG_ITEMS, -1)) {
-		bool stays;
-		if (sq_store_is_up(lane->store, &stays, text, sizeof(text)))
-			append_all(&g, &ops);
+	while (sq_lane_take(lane, &ops, LOG_ITEMS, not_before(&g), -1)) {
+		if (answer_all(&g, &ops))
+			sq_lane_answer(lane, &ops);
 		else
-			sq_ops_fail(&ops, STORE_UNAVAILABLE, text);
-		sq_lane_answer(lane, &ops);
+			sq_lane_put_back(lane, &ops);
 		if (g.x.logs.h)
 			sq_wal_checkpoint(&g.wal, &g.x.logs);
 	}

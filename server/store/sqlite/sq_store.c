@@ -40,7 +40,7 @@ static void signal_loop(struct sq_store *s)
 static void wait_until(struct sq_lane *l, int64_t until_mono_ns)
 {
 	struct timespec t = {.tv_sec = until_mono_ns / NS_PER_S, .tv_nsec = until_mono_ns % NS_PER_S};
-	if (until_mono_ns < 0)
+	if (until_mono_ns == INT64_MAX)
 		pthread_cond_wait(&l->wake, &l->store->mutex);
 	else
 		pthread_cond_timedwait(&l->wake, &l->store->mutex, &t);
@@ -60,17 +60,30 @@ static void take_some(struct sq_lane *l, struct list *ret, int32_t max_items)
 	}
 }
 
-bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_t until_mono_ns)
+bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_t not_before_mono_ns, int64_t until_mono_ns)
 {
 	struct sq_store *s = l->store;
+	int64_t until = until_mono_ns < 0 ? INT64_MAX : until_mono_ns;
 	pthread_mutex_lock(&s->mutex);
-	while (!l->stop && list_empty(&l->inbox) && (until_mono_ns < 0 || clock_mono_ns() < until_mono_ns))
-		wait_until(l, until_mono_ns);
+	while (!l->stop) {
+		int64_t now = clock_mono_ns(), next = list_empty(&l->inbox) ? until : min_i64(until, not_before_mono_ns);
+		if (now >= next)
+			break;
+		wait_until(l, next);
+	}
 	bool go_on = !l->stop;
-	if (go_on)
+	if (go_on && clock_mono_ns() >= not_before_mono_ns)
 		take_some(l, ret, max_items);
 	pthread_mutex_unlock(&s->mutex);
 	return go_on;
+}
+
+void sq_lane_put_back(struct sq_lane *l, struct list *ops)
+{
+	pthread_mutex_lock(&l->store->mutex);
+	list_splice_back(ops, &l->inbox);
+	list_splice_back(&l->inbox, ops);
+	pthread_mutex_unlock(&l->store->mutex);
 }
 
 void sq_lane_answer(struct sq_lane *l, struct list *answered)
@@ -205,9 +218,10 @@ static void submit(struct store *base, struct store_op *op)
 	size_t items = (size_t)sq_op_items(op);
 	int64_t bytes = sq_op_bytes(op);
 	bool full = s->queued + items > (size_t)s->cfg.max_queued || s->queued_bytes + bytes > s->cfg.max_queued_bytes;
+	bool waits = sq_kinds[op->kind].kept && !s->stays_down;
 	s->queued += items;
 	s->queued_bytes += bytes;
-	if (full || !s->base.up) {
+	if (full || (!s->base.up && !waits)) {
 		sq_op_fail(op, STORE_UNAVAILABLE, full ? "the store's queue is full" : s->base.down_text);
 		list_push_back(&s->answers, &op->node);
 	} else {

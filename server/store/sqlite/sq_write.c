@@ -20,6 +20,7 @@ struct writer {
 	struct sq_store *store;
 	struct sq_ctx x;
 	struct list unsettled;
+	struct list kept; /* outcomes that wait for the store's return */
 	bool up;
 	int64_t next_try_mono_ns, try_every_ns, up_since_mono_ns;
 	struct sq_wal wal;
@@ -35,23 +36,40 @@ static void go_down(struct writer *w, enum sq_down down, const char *text)
 	sq_store_set_state(w->store, false, down == SQ_STAYS, text);
 }
 
+/* Nothing of these is there.  The kinds that wait do. */
+static void put_off(struct writer *w, struct list *ops, const char *text)
+{
+	list_each(it, ops) {
+		struct store_op *op = container_of(it, struct store_op, node);
+		if (sq_kinds[op->kind].kept) {
+			list_remove(it);
+			list_push_back(&w->kept, it);
+		} else {
+			sq_op_fail(op, STORE_UNAVAILABLE, text);
+		}
+	}
+	sq_lane_answer(w->lane, ops);
+}
+
+static void give_up(struct writer *w, struct list *ops, const char *text, bool maybe_done)
+{
+	sq_ops_fail(ops, STORE_UNAVAILABLE, text);
+	list_each(it, ops)
+		container_of(it, struct store_op, node)->maybe_done = maybe_done;
+	sq_lane_answer(w->lane, ops);
+}
+
 /* The next commit has written over what the failed one left. */
 static void settle(struct writer *w)
 {
-	if (list_empty(&w->unsettled))
-		return;
-	sq_ops_fail(&w->unsettled, STORE_UNAVAILABLE, "the disk failed while the operation was being stored");
-	sq_lane_answer(w->lane, &w->unsettled);
+	put_off(w, &w->unsettled, "the disk failed while the operation was being stored");
+	sq_lane_put_back(w->lane, &w->kept);
 }
 
 static void settle_never(struct writer *w, const char *text)
 {
-	list_each(it, &w->unsettled) {
-		struct store_op *op = container_of(it, struct store_op, node);
-		sq_op_fail(op, STORE_UNAVAILABLE, text);
-		op->maybe_done = true;
-	}
-	sq_lane_answer(w->lane, &w->unsettled);
+	give_up(w, &w->unsettled, text, true);
+	give_up(w, &w->kept, text, false);
 }
 
 static void come_up(struct writer *w)
@@ -142,14 +160,20 @@ static void run(struct writer *w, struct list *ops)
 	if (!b.text[0] && !still_ours(w, b.text, sizeof(b.text)))
 		b.down = SQ_STAYS;
 	go_down(w, b.down, b.text);
-	if (fate == SQ_UNSETTLED && b.down != SQ_STAYS) {
+	if (b.down == SQ_STAYS)
+		give_up(w, ops, b.text, fate == SQ_UNSETTLED);
+	else if (fate == SQ_UNSETTLED)
 		list_splice_back(&w->unsettled, ops);
-		return;
-	}
-	sq_ops_fail(ops, STORE_UNAVAILABLE, b.text);
-	list_each(it, ops)
-		container_of(it, struct store_op, node)->maybe_done = fate == SQ_UNSETTLED;
-	sq_lane_answer(w->lane, ops);
+	else
+		put_off(w, ops, b.text);
+}
+
+static void stay_away(struct writer *w, struct list *ops, const char *text, bool stays)
+{
+	if (stays)
+		give_up(w, ops, text, false);
+	else
+		put_off(w, ops, text);
 }
 
 void *sq_write_main(void *arg)
@@ -160,11 +184,12 @@ void *sq_write_main(void *arg)
 	char text[200];
 	list_init(&ops);
 	list_init(&w.unsettled);
+	list_init(&w.kept);
 	w.x.lost_limit = lane->store->cfg.lost_limit;
 	open_first(&w);
 	for (;;) {
 		bool stays, up = sq_store_is_up(lane->store, &stays, text, sizeof(text));
-		if (!sq_lane_take(lane, &ops, BATCH_ITEMS, up || stays ? -1 : w.next_try_mono_ns))
+		if (!sq_lane_take(lane, &ops, BATCH_ITEMS, 0, up || stays ? -1 : w.next_try_mono_ns))
 			break;
 		/* Another lane may have found the file damaged meanwhile. */
 		up = sq_store_is_up(lane->store, &stays, text, sizeof(text));
@@ -179,12 +204,10 @@ void *sq_write_main(void *arg)
 		}
 		if (list_empty(&ops))
 			continue;
-		if (up) {
+		if (up)
 			run(&w, &ops);
-		} else {
-			sq_ops_fail(&ops, STORE_UNAVAILABLE, text);
-			sq_lane_answer(lane, &ops);
-		}
+		else
+			stay_away(&w, &ops, text, stays);
 	}
 	settle_never(&w, "the store was stopped");
 	sq_db_done(&w.x.db);
