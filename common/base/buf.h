@@ -18,7 +18,8 @@ void buf_done(struct buf *b);
 /* Keeps the memory unless it grew past 64 KiB. */
 void buf_clear(struct buf *b);
 
-static inline const uint8_t *buf_head(const struct buf *b) { return b->data + b->start; }
+/* NULL only while nothing was ever added. */
+static inline const uint8_t *buf_head(const struct buf *b) { return b->start ? b->data + b->start : b->data; }
 static inline size_t buf_len(const struct buf *b) { return b->len; }
 static inline size_t buf_room(const struct buf *b) { return b->max - b->len; }
 

@@ -22,11 +22,15 @@ struct grpc_limits {
 	uint32_t conn_window;       /* 1 MiB */
 	size_t stream_queue;        /* 256 KiB encoded bytes queued to one stream before grpc_*_send says -EAGAIN
 	                               (one message of any allowed size always fits into an empty queue) */
-	size_t conn_queue;          /* 8 MiB over all streams of a connection: then its reading stops too */
+	size_t conn_queue;          /* 8 MiB over all streams of a connection: then no new request is handed to its handler
+	                               and streams are told -EAGAIN. Reading goes on: the peer's window updates
+	                               are what the queue waits for */
+	size_t conn_recv;           /* 32 MiB of incomplete messages over all streams: then the call that adds is refused */
 	int64_t keepalive_ns;       /* PING after this time without a frame from the peer; 0: none */
 	int64_t keepalive_timeout_ns;
 	int64_t blocked_output_ns;  /* 60 s: a peer that takes nothing while we hold output is cut */
 	int64_t first_headers_ns;   /* 10 s from accept to the client's SETTINGS: slowloris */
+	int64_t body_ns;            /* 30 s without a byte of an incomplete request of one message (server): slowloris; 0: none */
 	int64_t idle_ns;            /* 10 min without a stream (server); 0: none */
 };
 void grpc_limits_default(struct grpc_limits *l);

@@ -24,8 +24,10 @@ struct grpc_method {
 	void (*on_half_close)(struct grpc_call *call);
 	/* BIDI and SERVER_STREAM: the queue fell below half after a send was refused with -EAGAIN. */
 	void (*on_writable)(struct grpc_call *call);
-	/* Always called once, last: the call is over (finished by us, cancelled or reset by the peer, its
-	 * deadline passed, or its connection lost).  `call` may not be used afterwards. */
+	/* Always called once, last, for each call that on_request or on_start was called for: the call is over
+	 * (finished by us, cancelled or reset by the peer, its deadline passed, or its connection lost).  A request
+	 * that was refused or given up before it was whole has neither.  `call` may not be used afterwards.  NULL for
+	 * a method that answers in on_request and keeps nothing of the call. */
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 
@@ -36,19 +38,21 @@ struct grpc_server_config {
 	void *app;                    /* grpc_call_app */
 	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
 	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
-	int64_t max_deadline_ns;      /* calls without a deadline get none when 0 */
+	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
+/* lc.on_refused is not used: on_log gets these lines too. */
 int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
 /* Takes over an open stream (tests: one end of a pair). */
 int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
 /* Two-step GOAWAY on every connection: listeners close, what was accepted is served; on_drained is called once
- * when the last call ended, or at the deadline (calls then end with UNAVAILABLE). */
+ * when the last connection is gone; at the deadline calls end with UNAVAILABLE, a second later what is
+ * left is cut. */
 void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app));
-/* Closes everything at once; on_end of all calls is called. */
+/* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn. */
 void grpc_server_free(struct grpc_server *s);
 
 struct grpc_server_stats {
@@ -64,7 +68,8 @@ const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
 /* From grpc-timeout; GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
-/* A request header in lower case ("authorization"); NULL when absent. */
+/* A request header in lower case ("authorization"); NULL when absent, when given more than once, and once the call is
+ * over. Valid until then. */
 const char *grpc_call_header(const struct grpc_call *c, const char *name);
 /* Queues one message (copied). -EAGAIN: queue full, nothing was taken, on_writable follows (BIDI, SERVER_STREAM).
  * -EPIPE: the call is over already.  -EMSGSIZE: larger than any client would take (cfg.limits.max_message). */
@@ -72,7 +77,7 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len) MUST_CHECK
 /* The same without the copy of a packed protobuf-c message: room is reserved and filled by `pack`. */
 int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg) MUST_CHECK;
 size_t grpc_call_queued(const struct grpc_call *c);
-/* Stop and resume giving on_message (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
+/* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */

@@ -14,6 +14,7 @@
 #define REINS_LOOP_H
 
 #include "common/base/base.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 
 struct loop;
@@ -22,16 +23,22 @@ struct uv_loop_s;
 enum loop_phase { LOOP_WORK, LOOP_STORE, LOOP_LEASE, LOOP_WRITE, LOOP_PHASES };
 #define LOOP_MAX_ROUNDS 16
 
+/* Also makes the process ignore SIGPIPE (uv_spawn gives children the default back). */
 int loop_new(struct loop **ret) MUST_CHECK;
-/* Every handle must have been stopped or closed; frees what is still buried. */
+/* Every poll, signal and timer must have been freed or stopped (asserted); frees what is still buried. NULL-safe. */
 void loop_free(struct loop *loop);
-/* Until loop_stop or until no handle is active. */
+/* Until loop_stop or until no handle or timer is active and nothing is dirty. What the last
+ * turn marked is flushed before it returns. */
 void loop_run(struct loop *loop);
+/* Ends loop_run with the turn; called before loop_run, that returns after a flush. */
 void loop_stop(struct loop *loop);
-/* One turn: waits at most until the next event when `wait`, else polls. For tests. */
+/* One turn, for tests: flush, input, flush, burial.  With `wait` it sleeps until the next event unless
+ * something was dirty at the call; without, it polls. */
 void loop_turn(struct loop *loop, bool wait);
-/* CLOCK_MONOTONIC, read once when a turn's input begins and again when its flush begins. */
+/* CLOCK_MONOTONIC, read at the first question of a turn's input, when timers fire, and when the flush begins. */
 int64_t loop_now_mono_ns(const struct loop *loop);
+/* Changes from turn to turn: for budgets that are so-and-so many per turn. */
+uint64_t loop_turn_number(const struct loop *loop);
 struct uv_loop_s *loop_uv(struct loop *loop);
 
 /* ---- flush ---- */
@@ -59,11 +66,16 @@ struct loop_timer {
 	struct loop *loop;
 	void (*fire)(struct loop_timer *t);
 	int64_t due_mono_ns;
-	size_t heap_index; /* private */
+	/* private */
+	uint64_t seq;          /* equal deadlines fire in the order they were set */
+	struct heap_node heap;
+	struct list firing;    /* due in this turn and not yet called */
 };
 void loop_timer_init(struct loop_timer *t, struct loop *loop, void (*fire)(struct loop_timer *));
-/* Sets or moves the deadline; one in the past fires in the next turn, never inside the call. */
+/* Sets or moves the deadline; one in the past fires in the next turn, never inside the call. Never early by
+ * CLOCK_MONOTONIC, at most about a millisecond late on an idle loop. */
 void loop_timer_set(struct loop_timer *t, int64_t due_mono_ns);
+/* No-op when not active. Must be called before the owner goes away. */
 void loop_timer_stop(struct loop_timer *t);
 bool loop_timer_active(const struct loop_timer *t);
 
@@ -71,7 +83,8 @@ bool loop_timer_active(const struct loop_timer *t);
 enum { LOOP_READ = 1, LOOP_WRITE_READY = 2 };
 struct loop_poll;
 /* `on_ready` gets LOOP_READ | LOOP_WRITE_READY.  When libuv reports an error (status < 0, after which it
- * has stopped the poll) both are given, so that the owner's library finds the error itself. */
+ * has stopped the poll) both are given, so that the owner's library finds the error itself, and the
+ * poll goes on as set.  -EEXIST: the fd is being watched already; -EPERM: a file that can't be. */
 int loop_poll_new(struct loop *loop, int fd, void (*on_ready)(void *arg, int events), void *arg,
 		  struct loop_poll **ret) MUST_CHECK;
 /* 0 stops watching.  Cheap when nothing changes. */
@@ -80,10 +93,11 @@ void loop_poll_set(struct loop_poll *p, int events);
  * after this call. NULL-safe. */
 void loop_poll_free(struct loop_poll *p);
 
-/* ---- signals ---- */
+/* ---- signals: an unfreed one keeps loop_run going ---- */
 struct loop_signal;
 int loop_signal_new(struct loop *loop, int signo, void (*on_signal)(void *arg, int signo), void *arg,
 		    struct loop_signal **ret) MUST_CHECK;
+/* NULL-safe; may be called inside on_signal. */
 void loop_signal_free(struct loop_signal *s);
 
 #endif

@@ -101,6 +101,7 @@ static void send(struct core *c, struct job *j)
 	struct core_effect *f = emit_worker(c, CORE_DO_DISPATCH, w);
 	f->at = job_at(j);
 	f->number = j->number;
+	f->queue = j->queue->name;
 	f->lease_ns = j->lease_ns;
 	f->exclusive = j->t.exclusive;
 	f->spec = j->spec;
@@ -477,6 +478,7 @@ void job_on_at(struct core *c, const struct core_event *ev)
 		[CORE_EV_CLAIMED] = { true, false, IN_CLAIMED },
 		[CORE_EV_ACCEPTED] = { false, true, IN_ACCEPTED },
 		[CORE_EV_REFUSED] = { false, true, IN_REFUSED },
+		[CORE_EV_LOST] = { false, true, IN_LOST },
 		[CORE_EV_CANCEL_WISH] = { false, false, IN_CANCEL },
 	};
 	struct job *j = how[ev->type].by_task ? NULL : job_by_attempt(c, ev->at);

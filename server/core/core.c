@@ -137,6 +137,7 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_HEARTBEAT] = session_on_heartbeat,
 	[CORE_EV_ACCEPTED] = job_on_at,
 	[CORE_EV_REFUSED] = job_on_at,
+	[CORE_EV_LOST] = job_on_at,
 	[CORE_EV_OUTCOME] = job_on_outcome,
 	[CORE_EV_RECORDED] = job_on_recorded,
 	[CORE_EV_DRAINING] = session_on_draining,

@@ -77,9 +77,10 @@ enum core_event_type {
 	CORE_EV_HEARTBEAT,
 	CORE_EV_ACCEPTED,
 	CORE_EV_REFUSED,
+	CORE_EV_LOST,           /* the worker says that it can't know how the attempt ended: a loss */
 	CORE_EV_OUTCOME,        /* the worker says that the attempt's tree is gone and how it ended */
 	CORE_EV_RECORDED,       /* answer to CORE_DO_RECORD */
-	CORE_EV_DRAINING,       /* the worker takes nothing new */
+	CORE_EV_DRAINING,       /* the worker takes nothing new (draining), or takes tasks again */
 	CORE_EV_PEER_GONE,      /* the stream ended */
 	CORE_EV_PREEMPTED,      /* answer to CORE_DO_PREEMPT */
 	CORE_EV_CLAIMED,        /* answer to CORE_DO_CLAIM */
@@ -117,6 +118,7 @@ struct core_adopted {
 	struct core_task task; /* .attempt is the adopted attempt */
 	int64_t lease_ns;
 	bool cancel_wish;
+	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
 };
 
 struct core_event {
@@ -128,7 +130,7 @@ struct core_event {
 	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
-	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	struct core_attempt at; /* ACCEPTED REFUSED LOST OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
 	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
 	union {
 		enum core_insert_verdict inserted;
@@ -199,6 +201,7 @@ struct core_event {
 			int64_t next_in_ns; /* until the next one is due; -1: none */
 		} due;
 		bool up;
+		bool draining;
 		int64_t stalled_ns;
 	};
 };
@@ -247,7 +250,7 @@ struct core_effect {
 	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
 	int32_t slots;           /* PREEMPT */
 	int64_t number;          /* DISPATCH, HEARTBEAT_ACK */
-	const char *queue;       /* CLAIM, FILL: interned, valid as long as the core */
+	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */

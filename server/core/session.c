@@ -290,11 +290,18 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 
 void session_on_draining(struct core *c, const struct core_event *ev)
 {
-	struct worker *w = peer_worker(c, ev->peer);
+	const struct peer *p = peer_find(c, ev->peer);
+	struct worker *w = p ? p->worker : NULL;
 	if (!w)
 		return;
-	w->draining = true;
-	worker_refresh(c, w, false);
+	if (w->peer == ev->peer) {
+		w->draining = ev->draining;
+		worker_refresh(c, w, !w->draining);
+	} else if (w->opening && w->opening->peer == ev->peer) {
+		w->opening->draining = ev->draining;
+	} else if (w->next && w->next->peer == ev->peer) {
+		w->next->draining = ev->draining;
+	}
 }
 
 static void note_end(struct core *c)

@@ -55,6 +55,7 @@ struct store_op {
 	bool maybe_done;
 	char text[160];
 	void (*done)(struct store_op *op);
+	uint16_t sent, tries; /* the store's while submitted */
 };
 
 enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
@@ -66,7 +67,8 @@ enum store_outcome {
 	STORE_STOPPED,     /* after a stop: CANCELLED where the row has a wish, else as a failure not counted */
 	STORE_TIMED_OUT,
 	STORE_WORKER_LOST, /* written by take-back, never reported */
-	STORE_GIVEN_BACK,  /* refused, recalled, drained; not counted */
+	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
+	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
 };
 
 struct store_assignment {
@@ -97,7 +99,8 @@ struct store_insert {
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
 	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
-	 * first is submitted, all get their verdicts before the first's done is called. */
+	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
+	 * the whole group's.  A key conflict in one creates none of the group: the others' verdict is 0 then. */
 	struct store_insert *group_next;
 	int32_t group_n;
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
@@ -110,8 +113,8 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
-	struct core_task ret_task; /* attempt, failures, retry policy */
-	struct blob *ret_spec;     /* a reference for the caller when won */
+	struct core_task ret_task; /* the row now: attempt, failures, retry policy; .queue is the input's pointer */
+	struct blob *ret_spec;     /* when won; freed by store_op_done_fields unless the caller takes it (sets NULL) */
 };
 
 struct store_record {
@@ -129,7 +132,9 @@ struct store_record {
 	int64_t retry_in_ns;       /* delay if attempts remain */
 	enum core_record_verdict ret_verdict;
 	enum store_state ret_state;  /* the row's, when RECORDED */
-	struct core_task ret_task;   /* its ready row when ret_state is PENDING; due after retry_in_ns */
+	/* Its ready row when ret_state is PENDING; due after retry_in_ns.  ret_state is RUNNING when the outcome was
+	 * recorded, but that became known only after a lost connection and the task has gone on since. */
+	struct core_task ret_task;
 	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
 };
 
@@ -161,11 +166,14 @@ struct store_session_open {
 	size_t n_held;
 	bool in_process;
 	int64_t ret_session;
-	bool ret_new_instance;
+	bool ret_new_instance; /* the worker's row named another instance before, or there was none */
 	struct core_adopted *ret_adopted;
 	size_t ret_n_adopted;
 	struct core_task *ret_requeued;
 	size_t ret_n_requeued;
+	/* Exclusive rows of an older instance that the list lacks: re-stamped with this session, still RUNNING. */
+	struct core_adopted *ret_waiting;
+	size_t ret_n_waiting;
 	struct core_attempt *ret_fenced;
 	size_t ret_n_fenced;
 	void *ret_memory; /* backs all of these; freed by store_op_done_fields */
@@ -242,6 +250,7 @@ struct store_attempt_row {
 	int32_t exit_code, signal;
 	struct store_bytes error;
 	int64_t log_end;
+	bool open; /* taken back, and its worker may still end it well */
 };
 
 /* A task as people see it. */
@@ -252,12 +261,13 @@ struct store_task {
 	char *worker;      /* running or last */
 	char *owner;
 	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
-	bool cancel_requested;
+	int64_t cancel_requested_wall_us; /* 0: nobody asked */
 	enum store_outcome outcome;
 	bool has_exit_code, has_signal;
 	int32_t exit_code, signal;
 	struct store_bytes error;
 	struct store_bytes result;
+	int64_t result_len; /* also where the result itself was not asked for */
 	int64_t result_too_large;
 	struct store_attempt_row *attempts; /* GET only, oldest first, the newest at the end */
 	size_t n_attempts;

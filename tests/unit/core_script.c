@@ -288,6 +288,7 @@ static void parse_peer(struct script *s, struct line *l, struct core_event *e, c
 		e->at = attempt(s, word(l, 2));
 	} else {
 		e->type = verb[0] == 'd' ? CORE_EV_DRAINING : CORE_EV_PEER_GONE;
+		e->draining = verb[0] == 'd';
 	}
 }
 

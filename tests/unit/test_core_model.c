@@ -363,7 +363,7 @@ static void ev_worker(void)
 		w->connected = false;
 		step(&ev);
 	} else if (w->connected && chance(20)) {
-		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer };
+		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining = true };
 		w->draining = true;
 		step(&ev);
 	} else {

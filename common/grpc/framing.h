@@ -1,0 +1,23 @@
+/* gRPC's length-prefixed messages: one byte of flags, four of length, then the message. */
+#ifndef REINS_GRPC_FRAMING_H
+#define REINS_GRPC_FRAMING_H
+
+#include "common/base/base.h"
+
+#define FRAMING_PREFIX 5
+
+struct framing_message {
+	bool compressed;
+	uint32_t declared; /* the length in the prefix; set with -EMSGSIZE too */
+	const uint8_t *data;
+	size_t len;
+};
+
+/* Looks at the front of what arrived so far: the caller keeps the bytes and asks again when there are more, so a
+ * prefix or message may be split anywhere. 1: a whole message, FRAMING_PREFIX + len bytes are done with.
+ * 0: more bytes needed. -EMSGSIZE: declared longer than max, known from the prefix alone.
+ * -EBADMSG: flags other than 0 and 1. */
+int framing_next(const uint8_t *data, size_t len, size_t max, struct framing_message *ret) MUST_CHECK;
+void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint32_t len);
+
+#endif

@@ -1,0 +1,323 @@
+/* Owns the connections and listeners of a server, its method table, and draining. */
+#include "common/grpc/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/grpc/server_impl.h"
+
+void grpc_limits_default(struct grpc_limits *l)
+{
+	*l = (struct grpc_limits){
+		.max_message = 4 * 1024 * 1024,
+		.max_header_list = 16 * 1024,
+		.max_header_fields = 100,
+		.max_streams = 1000,
+		.stream_window = 256 * 1024,
+		.conn_window = 1024 * 1024,
+		.stream_queue = 256 * 1024,
+		.conn_queue = 8 * 1024 * 1024,
+		.conn_recv = 32 * 1024 * 1024,
+		.keepalive_ns = 30 * NS_PER_S,
+		.keepalive_timeout_ns = 20 * NS_PER_S,
+		.blocked_output_ns = 60 * NS_PER_S,
+		.first_headers_ns = 10 * NS_PER_S,
+		.body_ns = 30 * NS_PER_S,
+		.idle_ns = 600 * NS_PER_S,
+	};
+}
+
+static void log_line(struct grpc_server *srv, const char *peer, const char *text)
+{
+	if (srv->cfg.on_log)
+		srv->cfg.on_log(srv->cfg.app, peer, text);
+}
+
+/* ---- a connection ---- */
+
+static void check_drained(struct grpc_server *srv)
+{
+	if (!srv->draining || !list_empty(&srv->conns) || !list_empty(&srv->todo) || !srv->on_drained)
+		return;
+	void (*on_drained)(void *) = srv->on_drained;
+	srv->on_drained = NULL;
+	loop_timer_stop(&srv->drain_timer);
+	on_drained(srv->cfg.app);
+}
+
+static void conn_free(struct loop_grave *g)
+{
+	struct server_conn *sc = container_of(g, struct server_conn, grave);
+	conn_done(&sc->base);
+	free(sc);
+}
+
+/* Off every list; freed at the end of the turn. */
+static void conn_bury(struct server_conn *sc)
+{
+	struct grpc_server *srv = sc->srv;
+	list_remove(&sc->node);
+	srv->stats.connections--;
+	srv->stats.bytes_in += sc->base.bytes_in;
+	srv->stats.bytes_out += sc->base.bytes_out;
+	loop_bury(srv->loop, &sc->grave, conn_free);
+}
+
+static void pause_listeners(struct grpc_server *srv, bool paused);
+
+static void on_stream(struct conn *c, struct h2_stream *s, unsigned news)
+{
+	server_call_news(container_of(c, struct server_conn, base), s, news);
+}
+
+static void on_flushed(struct conn *c)
+{
+	server_call_unpark(container_of(c, struct server_conn, base));
+}
+
+static void on_closed(struct conn *c, const char *text)
+{
+	struct server_conn *sc = container_of(c, struct server_conn, base);
+	struct grpc_server *srv = sc->srv;
+	list_each(it, &sc->calls)
+		server_call_cut(container_of(it, struct grpc_call, node));
+	conn_bury(sc);
+	if (srv->stats.connections == srv->cfg.max_connections - 1)
+		pause_listeners(srv, false);
+	loop_mark(srv->loop, &srv->dirty); /* drained, perhaps, once on_end was called */
+	if (text)
+		log_line(srv, c->peer, text);
+}
+
+static const struct conn_ops CONN_OPS = {
+	.on_stream = on_stream,
+	.on_flushed = on_flushed,
+	.on_closed = on_closed,
+};
+
+int grpc_server_adopt(struct grpc_server *srv, struct stream *stream)
+{
+	struct server_conn *sc = calloc(1, sizeof(*sc));
+	if (!sc)
+		return -ENOMEM;
+	int rc = conn_init(&sc->base, srv->loop, H2_SERVER, &srv->cfg.limits, &CONN_OPS);
+	if (rc < 0) {
+		free(sc);
+		return rc;
+	}
+	sc->srv = srv;
+	list_init(&sc->calls);
+	list_init(&sc->parked);
+	list_push_back(&srv->conns, &sc->node);
+	srv->stats.connections++;
+	conn_attach(&sc->base, stream, true);
+	if (srv->draining)
+		conn_drain(&sc->base);
+	return 0;
+}
+
+/* ---- listeners ---- */
+
+struct server_listener {
+	struct list node;
+	struct listener *l;
+};
+
+static void pause_listeners(struct grpc_server *srv, bool paused)
+{
+	list_each(it, &srv->listeners)
+		listener_pause(container_of(it, struct server_listener, node)->l, paused);
+}
+
+/* The address without its port. */
+static size_t host_len(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+	return colon ? (size_t)(colon - address) : strlen(address);
+}
+
+static bool is_loopback(const char *address)
+{
+	return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+/* Connections from the same address; counted by going through all, which only those with such a limit pay. */
+static int count_from(const struct grpc_server *srv, const char *address)
+{
+	size_t n = host_len(address);
+	int count = 0;
+	for (const struct list *it = srv->conns.next; it != &srv->conns; it = it->next) {
+		const char *peer = container_of(it, struct server_conn, node)->base.peer;
+		count += host_len(peer) == n && memcmp(peer, address, n) == 0;
+	}
+	return count;
+}
+
+static void on_accept(void *arg, struct stream *stream)
+{
+	struct grpc_server *srv = arg;
+	const char *peer = stream_peer(stream)->address;
+	int per_addr = srv->cfg.max_connections_per_addr;
+	const char *refusal = NULL;
+	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
+		refusal = "refused: too many connections";
+	else if (per_addr > 0 && !is_loopback(peer) && count_from(srv, peer) >= per_addr)
+		refusal = "refused: too many connections from this address";
+	else if (grpc_server_adopt(srv, stream) < 0)
+		refusal = "refused: no memory";
+	if (refusal) {
+		srv->stats.refused_connections++;
+		log_line(srv, peer, refusal);
+		stream_close(stream);
+	}
+	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
+		pause_listeners(srv, true);
+}
+
+static void on_refused(void *arg, const char *address, const char *text)
+{
+	struct grpc_server *srv = arg;
+	srv->stats.refused_connections++;
+	log_line(srv, address, text);
+}
+
+int grpc_server_listen(struct grpc_server *srv, const struct listener_config *lc, struct listener **ret)
+{
+	struct server_listener *sl = calloc(1, sizeof(*sl));
+	if (!sl)
+		return -ENOMEM;
+	struct listener_config cfg = *lc;
+	cfg.on_refused = on_refused;
+	int rc = listener_new(srv->loop, &cfg, on_accept, srv, &sl->l);
+	if (rc < 0) {
+		free(sl);
+		return rc;
+	}
+	list_push_back(&srv->listeners, &sl->node);
+	*ret = sl->l;
+	return 0;
+}
+
+static void close_listeners(struct grpc_server *srv)
+{
+	struct list *it;
+	while ((it = list_pop_front(&srv->listeners))) {
+		struct server_listener *sl = container_of(it, struct server_listener, node);
+		listener_free(sl->l);
+		free(sl);
+	}
+}
+
+/* ---- the server ---- */
+
+static void on_work(struct loop_dirty *d)
+{
+	struct grpc_server *srv = container_of(d, struct grpc_server, dirty);
+	server_call_work(srv);
+	if (!srv->freed)
+		check_drained(srv);
+}
+
+/* First the calls end with UNAVAILABLE; a second later what could not leave is cut. */
+static void on_drain_deadline(struct loop_timer *t)
+{
+	struct grpc_server *srv = container_of(t, struct grpc_server, drain_timer);
+	if (srv->drain_cut) {
+		while (!list_empty(&srv->conns))
+			conn_fail(&container_of(srv->conns.next, struct server_conn, node)->base, "cut: the grace of the drain is over");
+		loop_mark(srv->loop, &srv->dirty);
+		return;
+	}
+	srv->drain_cut = true;
+	loop_timer_set(t, loop_now_mono_ns(srv->loop) + NS_PER_S);
+	list_each(it, &srv->conns) {
+		struct server_conn *sc = container_of(it, struct server_conn, node);
+		list_each(call, &sc->calls)
+			server_call_refuse(container_of(call, struct grpc_call, node), STATUS_UNAVAILABLE,
+					   "the server is shutting down");
+		h2_drain_finish(sc->base.h2);
+		conn_mark(&sc->base);
+	}
+}
+
+int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret)
+{
+	struct grpc_server *srv = calloc(1, sizeof(*srv));
+	if (!srv)
+		return -ENOMEM;
+	srv->entries = calloc(cfg->n_methods ? cfg->n_methods : 1, sizeof(*srv->entries));
+	if (!srv->entries) {
+		free(srv);
+		return -ENOMEM;
+	}
+	srv->loop = loop;
+	srv->cfg = *cfg;
+	map_init(&srv->methods);
+	list_init(&srv->conns);
+	list_init(&srv->listeners);
+	list_init(&srv->todo);
+	list_init(&srv->spare);
+	for (size_t i = 0; i < cfg->n_methods; i++) {
+		struct method_entry *e = &srv->entries[i];
+		e->method = &cfg->methods[i];
+		map_put(&srv->methods, &e->node, e->method->path, strlen(e->method->path));
+	}
+	loop_dirty_init(&srv->dirty, LOOP_WORK, on_work);
+	loop_timer_init(&srv->drain_timer, loop, on_drain_deadline);
+	*ret = srv;
+	return 0;
+}
+
+void grpc_server_drain(struct grpc_server *srv, int64_t deadline_mono_ns, void (*on_drained)(void *app))
+{
+	if (srv->draining)
+		return;
+	srv->draining = true;
+	srv->on_drained = on_drained;
+	close_listeners(srv);
+	list_each(it, &srv->conns)
+		conn_drain(&container_of(it, struct server_conn, node)->base);
+	if (deadline_mono_ns != GRPC_NO_DEADLINE)
+		loop_timer_set(&srv->drain_timer, deadline_mono_ns);
+	loop_mark(srv->loop, &srv->dirty);
+}
+
+static void server_bury(struct loop_grave *g)
+{
+	struct grpc_server *srv = container_of(g, struct grpc_server, grave);
+	server_call_free_spares(srv);
+	map_done(&srv->methods);
+	free(srv->entries);
+	free(srv);
+}
+
+void grpc_server_free(struct grpc_server *srv)
+{
+	if (!srv || srv->freed)
+		return;
+	srv->freed = true;
+	close_listeners(srv);
+	loop_timer_stop(&srv->drain_timer);
+	while (!list_empty(&srv->conns)) {
+		struct server_conn *sc = container_of(srv->conns.next, struct server_conn, node);
+		conn_shut(&sc->base);
+		list_each(call, &sc->calls)
+			server_call_cut(container_of(call, struct grpc_call, node));
+		conn_bury(sc);
+	}
+	server_call_work(srv);
+	loop_unmark(&srv->dirty);
+	loop_bury(srv->loop, &srv->grave, server_bury);
+}
+
+void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *ret)
+{
+	*ret = srv->stats;
+	for (const struct list *it = srv->conns.next; it != &srv->conns; it = it->next) {
+		const struct conn *c = &container_of(it, struct server_conn, node)->base;
+		ret->bytes_in += c->bytes_in;
+		ret->bytes_out += c->bytes_out;
+	}
+}

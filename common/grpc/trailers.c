@@ -1,0 +1,22 @@
+#include "common/grpc/trailers.h"
+
+#include <stdio.h>
+
+void trailers_build(struct trailers *t, const struct refusal *r)
+{
+	t->n = 0;
+	if (!r || r->code == STATUS_OK) {
+		t->h[t->n++] = (struct h2_header)H2_HEADER("grpc-status", "0");
+		return;
+	}
+	int n = snprintf(t->code, sizeof(t->code), "%u", (unsigned)r->code % 100);
+	t->h[t->n++] = (struct h2_header){ "grpc-status", t->code, (size_t)n, 0 };
+	size_t len = wire_encode_message(r->message, t->message);
+	t->h[t->n++] = (struct h2_header){ "grpc-message", t->message, len, H2_HEADER_ONCE };
+	uint8_t details[WIRE_DETAILS_CAP];
+	size_t details_len = wire_encode_details(r, details);
+	if (!details_len)
+		return;
+	len = wire_base64_encode(details, details_len, t->details, sizeof(t->details));
+	t->h[t->n++] = (struct h2_header){ "grpc-status-details-bin", t->details, len, H2_HEADER_ONCE };
+}

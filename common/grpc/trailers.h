@@ -1,0 +1,21 @@
+/* The header fields that carry a status. */
+#ifndef REINS_GRPC_TRAILERS_H
+#define REINS_GRPC_TRAILERS_H
+
+#include "common/grpc/wire.h"
+#include "common/h2/h2.h"
+
+#define TRAILERS_MAX 3
+
+struct trailers {
+	struct h2_header h[TRAILERS_MAX];
+	size_t n;
+	char code[4];
+	char message[WIRE_MESSAGE_CAP + 1];
+	char details[WIRE_BASE64_CAP(WIRE_DETAILS_CAP)];
+};
+
+/* r NULL or STATUS_OK: just grpc-status 0. The fields point into *t. */
+void trailers_build(struct trailers *t, const struct refusal *r);
+
+#endif

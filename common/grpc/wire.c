@@ -1,0 +1,382 @@
+#include "common/grpc/wire.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/h2/h2.h"
+
+#define TIMEOUT_MAX_NS (INT64_C(100) * 365 * 24 * 3600 * NS_PER_S)
+
+static const struct {
+	char unit;
+	int64_t ns;
+} UNITS[] = {
+	{ 'H', 3600 * NS_PER_S }, { 'M', 60 * NS_PER_S }, { 'S', NS_PER_S }, { 'm', NS_PER_MS }, { 'u', NS_PER_US }, { 'n', 1 },
+};
+
+int wire_parse_timeout(const char *text, int64_t *ret_ns)
+{
+	int64_t value = 0;
+	size_t n = 0;
+	for (; text[n] >= '0' && text[n] <= '9'; n++) {
+		if (n == 8)
+			return -EINVAL;
+		value = value * 10 + (text[n] - '0');
+	}
+	if (n == 0 || !text[n] || text[n + 1])
+		return -EINVAL;
+	for (size_t i = 0; i < ARRAY_LEN(UNITS); i++) {
+		if (UNITS[i].unit != text[n])
+			continue;
+		int64_t ns = value > TIMEOUT_MAX_NS / UNITS[i].ns ? TIMEOUT_MAX_NS : value * UNITS[i].ns;
+		*ret_ns = ns > 0 && ns < NS_PER_MS ? NS_PER_MS : ns;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+void wire_format_timeout(int64_t ns, char ret_text[static WIRE_TIMEOUT_CAP])
+{
+	ns = max_i64(1, min_i64(ns, TIMEOUT_MAX_NS));
+	/* From small units to large ones: the first that fits has the best precision. */
+	for (size_t i = ARRAY_LEN(UNITS); i-- > 0;) {
+		int64_t value = (ns + UNITS[i].ns - 1) / UNITS[i].ns;
+		if (value > 99999999 && i > 0)
+			continue;
+		snprintf(ret_text, WIRE_TIMEOUT_CAP, "%d%c", (int)min_i64(value, 99999999), UNITS[i].unit);
+		return;
+	}
+}
+
+/* ---- grpc-message ---- */
+
+/* Length of the UTF-8 sequence at s, 1 for a byte that begins none. */
+static size_t sequence_len(const unsigned char *s)
+{
+	size_t n = s[0] < 0xc2 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 1;
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 1;
+	return n;
+}
+
+size_t wire_encode_message(const char *text, char ret_text[static WIRE_MESSAGE_CAP + 1])
+{
+	static const char hex[] = "0123456789ABCDEF";
+	const unsigned char *s = (const unsigned char *)text;
+	size_t out = 0;
+	while (*s) {
+		size_t seq = sequence_len(s);
+		bool plain = seq == 1 && s[0] >= 0x20 && s[0] <= 0x7e && s[0] != '%';
+		/* A blank at either end would be taken for padding of the field. */
+		if (s[0] == ' ' && (out == 0 || !s[1]))
+			plain = false;
+		if (out + (plain ? 1 : 3 * seq) > WIRE_MESSAGE_CAP)
+			break;
+		if (plain) {
+			ret_text[out++] = (char)*s++;
+			continue;
+		}
+		for (size_t i = 0; i < seq; i++, s++) {
+			ret_text[out++] = '%';
+			ret_text[out++] = hex[*s >> 4];
+			ret_text[out++] = hex[*s & 15];
+		}
+	}
+	ret_text[out] = 0;
+	return out;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return -1;
+}
+
+void wire_decode_message(const char *text, char *ret_text, size_t cap)
+{
+	size_t out = 0;
+	for (const char *s = text; *s && out + 1 < cap; s++) {
+		int hi = *s == '%' ? hex_digit(s[1]) : -1;
+		int lo = hi >= 0 ? hex_digit(s[2]) : -1;
+		unsigned char c = (unsigned char)*s;
+		if (lo >= 0) {
+			c = (unsigned char)(hi << 4 | lo);
+			s += 2;
+		}
+		ret_text[out++] = (char)(c < 0x20 || c == 0x7f ? (c == '\n' || c == '\t' ? c : '?') : c);
+	}
+	ret_text[out] = 0;
+	/* Broken sequences, also one cut at the end. */
+	for (size_t i = 0; i < out;) {
+		size_t seq = sequence_len((unsigned char *)ret_text + i);
+		if (seq == 1 && (unsigned char)ret_text[i] >= 0x80)
+			ret_text[i] = '?';
+		i += seq;
+	}
+}
+
+/* ---- base64 ---- */
+
+size_t wire_base64_encode(const uint8_t *data, size_t len, char *ret_text, size_t cap)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	size_t out = 0;
+	if (cap < WIRE_BASE64_CAP(len)) {
+		if (cap)
+			ret_text[0] = 0;
+		return 0;
+	}
+	for (size_t i = 0; i < len; i += 3) {
+		size_t left = min_sz(3, len - i);
+		uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (left > 2 ? data[i + 2] : 0);
+		for (size_t d = 0; d < left + 1; d++)
+			ret_text[out++] = digits[v >> (18 - 6 * d) & 63];
+	}
+	ret_text[out] = 0;
+	return out;
+}
+
+static int base64_digit(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+int wire_base64_decode(const char *text, size_t len, uint8_t *ret_data, size_t cap, size_t *ret_len)
+{
+	for (int pad = 0; pad < 2 && len && len % 4 == (pad ? 3 : 0) && text[len - 1] == '='; pad++)
+		len--;
+	if (len % 4 == 1)
+		return -EINVAL;
+	size_t out = 0;
+	uint32_t v = 0;
+	for (size_t i = 0; i < len; i++) {
+		int d = base64_digit(text[i]);
+		if (d < 0)
+			return -EINVAL;
+		v = v << 6 | (uint32_t)d;
+		if (i % 4 == 0)
+			continue;
+		if (out == cap)
+			return -ENOBUFS;
+		ret_data[out++] = (uint8_t)(v >> (6 - 2 * (i % 4)));
+	}
+	*ret_len = out;
+	return 0;
+}
+
+/* ---- google.rpc.Status ---- */
+
+struct writer {
+	uint8_t *data;
+	size_t len, cap;
+};
+
+static void put(struct writer *w, const void *data, size_t len)
+{
+	if (len <= w->cap - w->len && len)
+		memcpy(w->data + w->len, data, len);
+	w->len += min_sz(len, w->cap - w->len);
+}
+
+static void put_varint(struct writer *w, uint64_t v)
+{
+	uint8_t b[10];
+	size_t n = 0;
+	do {
+		b[n] = (uint8_t)(v & 127);
+		v >>= 7;
+		if (v)
+			b[n] |= 128;
+		n++;
+	} while (v);
+	put(w, b, n);
+}
+
+static void put_int(struct writer *w, unsigned field, uint64_t v)
+{
+	if (!v)
+		return;
+	put_varint(w, field << 3);
+	put_varint(w, v);
+}
+
+static void put_bytes(struct writer *w, unsigned field, const void *data, size_t len)
+{
+	put_varint(w, field << 3 | 2);
+	put_varint(w, len);
+	put(w, data, len);
+}
+
+static void put_text(struct writer *w, unsigned field, const char *text) { put_bytes(w, field, text, strlen(text)); }
+
+static void put_any(struct writer *w, const char *type, const struct writer *value)
+{
+	uint8_t buf[1024];
+	struct writer any = { buf, 0, sizeof(buf) };
+	put_text(&any, 1, type);
+	put_bytes(&any, 2, value->data, value->len);
+	put_bytes(w, 3, any.data, any.len);
+}
+
+size_t wire_encode_details(const struct refusal *r, uint8_t ret_data[static WIRE_DETAILS_CAP])
+{
+	/* field 128 + message 512 + heads stay below the small buffers, their sum below the cap */
+	struct writer w = { ret_data, 0, WIRE_DETAILS_CAP };
+	uint8_t a[768], b[800];
+	if (!r->field[0] && r->retry_after_ms <= 0)
+		return 0;
+	put_int(&w, 1, r->code);
+	put_text(&w, 2, r->message);
+	if (r->field[0]) {
+		struct writer violation = { a, 0, sizeof(a) }, bad = { b, 0, sizeof(b) };
+		put_text(&violation, 1, r->field);
+		put_text(&violation, 2, r->message);
+		put_bytes(&bad, 1, violation.data, violation.len);
+		put_any(&w, "type.googleapis.com/google.rpc.BadRequest", &bad);
+	}
+	if (r->retry_after_ms > 0) {
+		struct writer delay = { a, 0, sizeof(a) }, info = { b, 0, sizeof(b) };
+		put_int(&delay, 1, (uint64_t)r->retry_after_ms / 1000);
+		put_int(&delay, 2, (uint64_t)r->retry_after_ms % 1000 * 1000000);
+		put_bytes(&info, 1, delay.data, delay.len);
+		put_any(&w, "type.googleapis.com/google.rpc.RetryInfo", &info);
+	}
+	return w.len;
+}
+
+struct reader {
+	const uint8_t *p, *end;
+	uint64_t value;   /* of a varint field */
+	struct { const uint8_t *p; size_t len; } bytes;
+	unsigned field, type;
+};
+
+static bool get_varint(struct reader *r, uint64_t *ret)
+{
+	uint64_t v = 0;
+	for (unsigned shift = 0; shift < 64 && r->p < r->end; shift += 7) {
+		uint8_t b = *r->p++;
+		v |= (uint64_t)(b & 127) << shift;
+		if (!(b & 128)) {
+			*ret = v;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The next field; false at the end or at bytes that are no message. */
+static bool get_field(struct reader *r)
+{
+	uint64_t tag, n = 0;
+	if (r->p == r->end || !get_varint(r, &tag))
+		return false;
+	r->field = (unsigned)(tag >> 3);
+	r->type = tag & 7;
+	if (r->type == 0)
+		return get_varint(r, &r->value);
+	if (r->type == 1 || r->type == 5)
+		n = r->type == 1 ? 8 : 4;
+	else if (r->type != 2 || !get_varint(r, &n))
+		return false;
+	if (n > (uint64_t)(r->end - r->p))
+		return false;
+	r->bytes.p = r->p;
+	r->bytes.len = (size_t)n;
+	r->p += n;
+	return true;
+}
+
+static struct reader inside(const struct reader *r)
+{
+	return (struct reader){ .p = r->bytes.p, .end = r->bytes.p + r->bytes.len };
+}
+
+static int64_t duration_ms(struct reader d)
+{
+	uint64_t s = 0, ns = 0;
+	while (get_field(&d)) {
+		if (d.type == 0 && d.field == 1)
+			s = d.value;
+		else if (d.type == 0 && d.field == 2)
+			ns = d.value;
+	}
+	if (s > 86400 * UINT64_C(365) || ns > 999999999)
+		return 0;
+	return (int64_t)(s * 1000 + (ns + 999999) / 1000000);
+}
+
+int64_t wire_details_retry_ms(const uint8_t *data, size_t len)
+{
+	static const char type[] = "type.googleapis.com/google.rpc.RetryInfo";
+	struct reader status = { .p = data, .end = data + len };
+	while (len && get_field(&status)) {
+		if (status.type != 2 || status.field != 3)
+			continue;
+		struct reader any = inside(&status), value = { 0 };
+		bool is_retry = false;
+		while (get_field(&any)) {
+			if (any.type == 2 && any.field == 1)
+				is_retry = any.bytes.len == sizeof(type) - 1 && memcmp(any.bytes.p, type, sizeof(type) - 1) == 0;
+			else if (any.type == 2 && any.field == 2)
+				value = inside(&any);
+		}
+		while (is_retry && value.p && get_field(&value))
+			if (value.type == 2 && value.field == 1)
+				return duration_ms(inside(&value));
+	}
+	return 0;
+}
+
+/* ---- status of what has none ---- */
+
+enum status_code wire_status_of_http(int http_status)
+{
+	switch (http_status) {
+	case 400:
+	case 431:
+		return STATUS_INTERNAL;
+	case 401:
+		return STATUS_UNAUTHENTICATED;
+	case 403:
+		return STATUS_PERMISSION_DENIED;
+	case 404:
+		return STATUS_UNIMPLEMENTED;
+	case 429:
+	case 502:
+	case 503:
+	case 504:
+		return STATUS_UNAVAILABLE;
+	default:
+		return STATUS_UNKNOWN;
+	}
+}
+
+enum status_code wire_status_of_reset(uint32_t h2_code)
+{
+	switch (h2_code) {
+	case H2_REFUSED_STREAM:
+		return STATUS_UNAVAILABLE;
+	case H2_CANCEL:
+		return STATUS_CANCELLED;
+	case H2_ENHANCE_YOUR_CALM:
+		return STATUS_RESOURCE_EXHAUSTED;
+	case H2_INADEQUATE_SECURITY:
+		return STATUS_PERMISSION_DENIED;
+	default:
+		return STATUS_INTERNAL;
+	}
+}

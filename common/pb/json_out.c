@@ -1,0 +1,409 @@
+/* Walks a message by its descriptor and appends text.  The first failure is kept in the
+ * writer and makes the rest of the walk do nothing; pb_json_write then takes back what was
+ * appended. */
+#include "common/pb/json_out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/pb/pb.h"
+#include "common/pb/utf8.h"
+
+struct writer {
+	struct buf *b;
+	unsigned flags;
+	unsigned depth;
+	int rc;
+};
+
+static void put(struct writer *w, const void *data, size_t n)
+{
+	if (!w->rc)
+		w->rc = buf_add(w->b, data, n);
+}
+
+static void put_text(struct writer *w, const char *s) { put(w, s, strlen(s)); }
+
+static void put_newline(struct writer *w)
+{
+	if (!(w->flags & PB_JSON_PRETTY))
+		return;
+	put(w, "\n", 1);
+	for (unsigned i = 0; i < w->depth; i++)
+		put(w, "  ", 2);
+}
+
+static void open_group(struct writer *w, const char *bracket)
+{
+	put_text(w, bracket);
+	w->depth++;
+}
+
+/* Before each element of a group. */
+static void next_item(struct writer *w, bool *first)
+{
+	if (!*first)
+		put(w, ",", 1);
+	*first = false;
+	put_newline(w);
+}
+
+static void close_group(struct writer *w, const char *bracket, bool empty)
+{
+	w->depth--;
+	if (!empty)
+		put_newline(w);
+	put_text(w, bracket);
+}
+
+static void put_colon(struct writer *w)
+{
+	put_text(w, w->flags & PB_JSON_PRETTY ? ": " : ":");
+}
+
+static void put_string(struct writer *w, const char *s)
+{
+	const uint8_t *p = (const uint8_t *)s;
+	size_t len = strlen(s);
+	put(w, "\"", 1);
+	while (len && !w->rc) {
+		/* The longest run that needs nothing. */
+		size_t run = 0, n = 1;
+		while (run < len && p[run] >= 0x20 && p[run] != '"' && p[run] != '\\' && p[run] != 0x7f &&
+			(n = utf8_char_len(p + run, len - run)) > 0)
+			run += n;
+		put(w, p, run);
+		p += run;
+		len -= run;
+		if (!len)
+			break;
+		char escape[8];
+		if (*p >= 0x80)
+			put_text(w, "\xef\xbf\xbd");
+		else if (*p == '"' || *p == '\\')
+			put(w, (char[]){ '\\', (char)*p }, 2);
+		else if (*p == '\n' || *p == '\t' || *p == '\r')
+			put_text(w, *p == '\n' ? "\\n" : *p == '\t' ? "\\t" : "\\r");
+		else
+			put(w, escape, (size_t)snprintf(escape, sizeof(escape), "\\u%04x", *p));
+		p++;
+		len--;
+	}
+	put(w, "\"", 1);
+}
+
+static void put_base64(struct writer *w, const uint8_t *p, size_t len)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	put(w, "\"", 1);
+	for (; len && !w->rc; p += min_sz(len, 3), len -= min_sz(len, 3)) {
+		uint32_t v = (uint32_t)p[0] << 16 | (len > 1 ? (uint32_t)p[1] << 8 : 0) | (len > 2 ? p[2] : 0);
+		char quad[4] = { digits[v >> 18], digits[v >> 12 & 63], len > 1 ? digits[v >> 6 & 63] : '=',
+			len > 2 ? digits[v & 63] : '=' };
+		put(w, quad, 4);
+	}
+	put(w, "\"", 1);
+}
+
+static void put_real(struct writer *w, double v, bool single)
+{
+	char text[40];
+	if (isnan(v) || isinf(v)) {
+		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+		return;
+	}
+	/* The shortest form that reads back the same. */
+	int from = single ? 6 : 15, to = single ? 9 : 17;
+	for (int digits = from; digits <= to; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+			break;
+	}
+	put_text(w, text);
+}
+
+/* 0, 3, 6 or 9 digits. */
+static void put_fraction(struct writer *w, int32_t nanos)
+{
+	char text[16];
+	if (nanos == 0)
+		return;
+	int n = snprintf(text, sizeof(text), ".%09d", (int)nanos);
+	if (nanos % 1000000 == 0)
+		n -= 6;
+	else if (nanos % 1000 == 0)
+		n -= 3;
+	put(w, text, (size_t)n);
+}
+
+static void put_timestamp(struct writer *w, const Google__Protobuf__Timestamp *t)
+{
+	int64_t us;
+	struct tm tm;
+	time_t seconds = (time_t)t->seconds;
+	char text[80];
+	if (pb_timestamp_us(t, &us) || !gmtime_r(&seconds, &tm)) {
+		w->rc = w->rc ? w->rc : -ERANGE;
+		return;
+	}
+	snprintf(text, sizeof(text), "\"%04d-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+		tm.tm_hour, tm.tm_min, tm.tm_sec);
+	put_text(w, text);
+	put_fraction(w, t->nanos);
+	put_text(w, "Z\"");
+}
+
+static void put_duration(struct writer *w, const Google__Protobuf__Duration *d)
+{
+	char text[32];
+	if (!pb_duration_valid(d)) {
+		w->rc = w->rc ? w->rc : -ERANGE;
+		return;
+	}
+	bool negative = d->seconds < 0 || d->nanos < 0;
+	snprintf(text, sizeof(text), "\"%s%lld", negative ? "-" : "", llabs((long long)d->seconds));
+	put_text(w, text);
+	put_fraction(w, d->nanos < 0 ? -d->nanos : d->nanos);
+	put_text(w, "s\"");
+}
+
+static void put_enum(struct writer *w, const ProtobufCEnumDescriptor *type, int value)
+{
+	const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(type, value);
+	char text[16];
+	if (v) {
+		put_string(w, v->name);
+		return;
+	}
+	snprintf(text, sizeof(text), "%d", value);
+	put_text(w, text);
+}
+
+static void put_message(struct writer *w, const ProtobufCMessage *m);
+
+static void put_value(struct writer *w, const ProtobufCFieldDescriptor *f, const void *at)
+{
+	char text[32] = "";
+	switch (f->type) {
+	case PROTOBUF_C_TYPE_INT32:
+	case PROTOBUF_C_TYPE_SINT32:
+	case PROTOBUF_C_TYPE_SFIXED32:
+		snprintf(text, sizeof(text), "%ld", (long)*(const int32_t *)at);
+		break;
+	case PROTOBUF_C_TYPE_UINT32:
+	case PROTOBUF_C_TYPE_FIXED32:
+		snprintf(text, sizeof(text), "%lu", (unsigned long)*(const uint32_t *)at);
+		break;
+	case PROTOBUF_C_TYPE_INT64:
+	case PROTOBUF_C_TYPE_SINT64:
+	case PROTOBUF_C_TYPE_SFIXED64:
+		snprintf(text, sizeof(text), "\"%lld\"", (long long)*(const int64_t *)at);
+		break;
+	case PROTOBUF_C_TYPE_UINT64:
+	case PROTOBUF_C_TYPE_FIXED64:
+		snprintf(text, sizeof(text), "\"%llu\"", (unsigned long long)*(const uint64_t *)at);
+		break;
+	case PROTOBUF_C_TYPE_FLOAT:
+		put_real(w, (double)*(const float *)at, true);
+		break;
+	case PROTOBUF_C_TYPE_DOUBLE:
+		put_real(w, *(const double *)at, false);
+		break;
+	case PROTOBUF_C_TYPE_BOOL:
+		put_text(w, *(const protobuf_c_boolean *)at ? "true" : "false");
+		break;
+	case PROTOBUF_C_TYPE_ENUM:
+		put_enum(w, f->descriptor, *(const int *)at);
+		break;
+	case PROTOBUF_C_TYPE_STRING: {
+		const char *s = *(const char *const *)at;
+		put_string(w, s ? s : "");
+		break;
+	}
+	case PROTOBUF_C_TYPE_BYTES: {
+		const ProtobufCBinaryData *d = at;
+		put_base64(w, d->data, d->len);
+		break;
+	}
+	case PROTOBUF_C_TYPE_MESSAGE:
+		put_message(w, *(const ProtobufCMessage *const *)at);
+		break;
+	}
+	put_text(w, text);
+}
+
+static size_t size_of(ProtobufCType type)
+{
+	switch (type) {
+	case PROTOBUF_C_TYPE_INT64:
+	case PROTOBUF_C_TYPE_SINT64:
+	case PROTOBUF_C_TYPE_SFIXED64:
+	case PROTOBUF_C_TYPE_UINT64:
+	case PROTOBUF_C_TYPE_FIXED64:
+	case PROTOBUF_C_TYPE_DOUBLE:
+		return 8;
+	case PROTOBUF_C_TYPE_BYTES:
+		return sizeof(ProtobufCBinaryData);
+	case PROTOBUF_C_TYPE_STRING:
+	case PROTOBUF_C_TYPE_MESSAGE:
+		return sizeof(void *);
+	default:
+		return 4;
+	}
+}
+
+static bool is_default(const ProtobufCFieldDescriptor *f, const void *at)
+{
+	static const uint64_t zero;
+	if (f->type == PROTOBUF_C_TYPE_STRING) {
+		const char *s = *(const char *const *)at;
+		return !s || !*s;
+	}
+	if (f->type == PROTOBUF_C_TYPE_BYTES)
+		return ((const ProtobufCBinaryData *)at)->len == 0;
+	return memcmp(at, &zero, size_of(f->type)) == 0;
+}
+
+static bool is_map(const ProtobufCFieldDescriptor *f)
+{
+	const ProtobufCMessageDescriptor *d = f->descriptor;
+	if (f->label != PROTOBUF_C_LABEL_REPEATED || f->type != PROTOBUF_C_TYPE_MESSAGE || d->n_fields != 2)
+		return false;
+	size_t n = strlen(d->short_name);
+	return n >= 5 && strcmp(d->short_name + n - 5, "Entry") == 0 && d->fields[0].id == 1 && d->fields[1].id == 2 &&
+		d->fields[0].type == PROTOBUF_C_TYPE_STRING && strcmp(d->fields[0].name, "key") == 0 &&
+		strcmp(d->fields[1].name, "value") == 0 && d->fields[1].label != PROTOBUF_C_LABEL_REPEATED;
+}
+
+struct map_item {
+	const char *key;
+	size_t index;
+};
+
+static int compare_items(const void *a, const void *b)
+{
+	const struct map_item *x = a, *y = b;
+	int c = strcmp(x->key, y->key);
+	return c ? c : (x->index > y->index) - (x->index < y->index);
+}
+
+static void put_map(struct writer *w, const ProtobufCMessageDescriptor *type, void *const *entries, size_t n)
+{
+	const ProtobufCFieldDescriptor *key = &type->fields[0], *value = &type->fields[1];
+	bool first = true;
+	_cleanup_free_ struct map_item *items = calloc(n ? n : 1, sizeof(*items));
+	if (!items) {
+		w->rc = w->rc ? w->rc : -ENOMEM;
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const char *k = *(const char *const *)((const char *)entries[i] + key->offset);
+		items[i] = (struct map_item){ .key = k ? k : "", .index = i };
+	}
+	qsort(items, n, sizeof(*items), compare_items);
+	open_group(w, "{");
+	for (size_t i = 0; i < n; i++) {
+		if (i + 1 < n && strcmp(items[i].key, items[i + 1].key) == 0)
+			continue;
+		const void *at = (const char *)entries[items[i].index] + value->offset;
+		next_item(w, &first);
+		put_string(w, items[i].key);
+		put_colon(w);
+		/* An entry may come without its value. */
+		if (value->type == PROTOBUF_C_TYPE_MESSAGE && !*(void *const *)at)
+			put_text(w, "{}");
+		else
+			put_value(w, value, at);
+	}
+	close_group(w, "}", first);
+}
+
+static void put_repeated(struct writer *w, const ProtobufCFieldDescriptor *f, const void *array, size_t n)
+{
+	bool first = true;
+	open_group(w, "[");
+	for (size_t i = 0; i < n && !w->rc; i++) {
+		next_item(w, &first);
+		put_value(w, f, (const char *)array + i * size_of(f->type));
+	}
+	close_group(w, "]", first);
+}
+
+static void put_key(struct writer *w, const char *name)
+{
+	char camel[256];
+	size_t n = 0;
+	for (const char *p = name; *p && n < sizeof(camel); p++) {
+		if (*p != '_')
+			camel[n++] = *p;
+		else if (p[1] >= 'a' && p[1] <= 'z')
+			camel[n++] = (char)(*++p - 'a' + 'A');
+	}
+	put(w, "\"", 1);
+	put(w, camel, n);
+	put(w, "\"", 1);
+	put_colon(w);
+}
+
+static void put_field(struct writer *w, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f, bool *first)
+{
+	const char *base = (const char *)m;
+	const void *at = base + f->offset;
+	bool defaults = w->flags & PB_JSON_EMIT_DEFAULTS;
+	if (f->label == PROTOBUF_C_LABEL_REPEATED) {
+		size_t n = *(const size_t *)(const void *)(base + f->quantifier_offset);
+		if (!n && !defaults)
+			return;
+		next_item(w, first);
+		put_key(w, f->name);
+		if (is_map(f))
+			put_map(w, f->descriptor, *(void *const *const *)at, n);
+		else
+			put_repeated(w, f, *(const void *const *)at, n);
+		return;
+	}
+	bool there;
+	if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+		there = *(const uint32_t *)(const void *)(base + f->quantifier_offset) == f->id;
+	else
+		there = !is_default(f, at) || (defaults && f->type != PROTOBUF_C_TYPE_MESSAGE);
+	if (!there || (f->type == PROTOBUF_C_TYPE_MESSAGE && !*(void *const *)at))
+		return;
+	next_item(w, first);
+	put_key(w, f->name);
+	put_value(w, f, at);
+}
+
+static void put_message(struct writer *w, const ProtobufCMessage *m)
+{
+	if (m->descriptor == &google__protobuf__timestamp__descriptor) {
+		put_timestamp(w, (const Google__Protobuf__Timestamp *)m);
+		return;
+	}
+	if (m->descriptor == &google__protobuf__duration__descriptor) {
+		put_duration(w, (const Google__Protobuf__Duration *)m);
+		return;
+	}
+	if (w->depth >= 2 * PB_DEPTH_MAX) {
+		w->rc = w->rc ? w->rc : -ELOOP;
+		return;
+	}
+	bool first = true;
+	open_group(w, "{");
+	for (unsigned i = 0; i < m->descriptor->n_fields && !w->rc; i++)
+		put_field(w, m, &m->descriptor->fields[i], &first);
+	close_group(w, "}", first);
+}
+
+int pb_json_write(const void *message, unsigned flags, struct buf *b)
+{
+	struct writer w = { .b = b, .flags = flags };
+	size_t before = buf_len(b);
+	put_message(&w, message);
+	if (w.rc)
+		b->len = before;
+	return w.rc;
+}

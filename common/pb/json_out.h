@@ -1,0 +1,25 @@
+/* Protobuf messages as ProtoJSON text: keys in lowerCamelCase, int64 as strings, bytes as
+ * base64, enums by name, Timestamp and Duration in their text forms, maps as objects. */
+#ifndef REINS_JSON_OUT_H
+#define REINS_JSON_OUT_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+
+enum pb_json_flag {
+	PB_JSON_EMIT_DEFAULTS = 1, /* also fields at their default; unset messages and oneofs stay away */
+	PB_JSON_PRETTY = 2,        /* indented by two blanks, no newline at the end */
+};
+
+/* Appends the text.  A string that is not valid UTF-8 is made valid (U+FFFD): what we show
+ * must be readable.  Maps are sorted by key; of equal keys the last counts.  Only
+ * map<string, …> is written as an object (protobuf-c does not mark maps: a repeated message
+ * named …Entry with just `key` and `value` is one), and google.protobuf.Any as the plain
+ * message that it is.
+ * -ENOBUFS, -ENOMEM, -ERANGE (a Timestamp or Duration that has no text form), -ELOOP (nested deeper than
+ * pb_unpack allows): the buffer is as it was. */
+int pb_json_write(const void *message, unsigned flags, struct buf *b) MUST_CHECK;
+
+#endif

@@ -1,0 +1,123 @@
+#include "server/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/net/endpoint.h"
+
+#define S(field) offsetof(struct server_config, field)
+#define MIB (1024 * 1024)
+
+static const struct setting table[] = {
+	{ "listen", SETTING_LIST, S(listen), "ADDR", "127.0.0.1:7346", .group = "Network",
+	  .help = "Address to serve, clear text (HOST:PORT, unix:PATH) or TLS (tls://HOST:PORT). May be repeated." },
+	{ "tls-cert", SETTING_STRING, S(tls_cert), "FILE", NULL, .help = "Certificate chain for tls:// listeners (PEM)." },
+	{ "tls-key", SETTING_STRING, S(tls_key), "FILE", NULL, .help = "Its private key (PEM)." },
+	{ "client-ca", SETTING_STRING, S(client_ca), "FILE", NULL,
+	  .help = "Clients of tls:// listeners must show a certificate of this authority." },
+	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
+	  .help = "Allow clear listeners off loopback, and TLS ones that ask for no client certificate." },
+	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
+	  .help = "After SIGTERM: how long calls in flight may take." },
+
+	{ "store", SETTING_STRING, S(store), "URL", "sqlite:reins.db", .group = "Store and lease table",
+	  .help = "Where tasks live: sqlite:PATH for one machine, or postgres://USER@HOST:PORT/DATABASE." },
+	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
+	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
+	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
+	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis." },
+	{ "redis-timeout", SETTING_DURATION, S(redis_timeout_ns), NULL, "50ms", NS_PER_MS, 60 * NS_PER_S,
+	  .help = "After this long without an answer Redis counts as down and work goes on without it." },
+	{ "task-key-ttl", SETTING_DURATION, S(task_key_ttl_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,
+	  .help = "TTL of worker:{id}:task and task:{id}:workerId in Redis." },
+
+	{ "master-id", SETTING_STRING, S(master_id), "NAME", NULL, .group = "Scheduling",
+	  .help = "Name of this master, stable over restarts and different for each. Default: the host's name." },
+	{ "heartbeat-interval", SETTING_DURATION, S(heartbeat_interval_ns), NULL, "2s", 10 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "How often a worker says that it is alive. At most a third of lease-ttl." },
+	{ "lease-ttl", SETTING_DURATION, S(lease_ttl_ns), NULL, "10s", 100 * NS_PER_MS, 86400 * NS_PER_S,
+	  .help = "A worker counts as lost this long after its last heartbeat." },
+	{ "accept-timeout", SETTING_DURATION, S(accept_timeout_ns), NULL, "5s", 10 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "A dispatch that is not accepted by then is recalled." },
+	{ "disconnect-grace", SETTING_DURATION, S(disconnect_grace_ns), NULL, "1s", 0, 3600 * NS_PER_S,
+	  .help = "How long tasks of an in-process worker outlive its stream." },
+	{ "recovery-interval", SETTING_DURATION, S(recovery_interval_ns), NULL, "5s", 100 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "RunningTaskRecovery: how often running rows, sessions and keys are compared." },
+	{ "reconcile-interval", SETTING_DURATION, S(reconcile_interval_ns), NULL, "2s", 100 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "PendingTaskReconciler: how often pending rows are looked for that nobody told us of." },
+	{ "lost-limit", SETTING_INT, S(lost_limit), NULL, "3", 1, 1000,
+	  .help = "The loss of a worker with this number makes the task FAILED." },
+	{ "window", SETTING_INT, S(window), NULL, "20000", 100, 10000000, .help = "Ready tasks kept in memory, over all queues." },
+
+	{ "max-message", SETTING_SIZE, S(max_message), NULL, "4MiB", 64 * 1024, 64 * MIB, .group = "Limits",
+	  .help = "Largest message." },
+	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, 32 * MIB, .help = "Largest payload of a task." },
+	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, 32 * MIB, .help = "Largest result." },
+	{ "max-error", SETTING_SIZE, S(max_error), NULL, "16KiB", 256, 16 * 1024, .help = "Error text that is kept." },
+	{ "max-command-env", SETTING_SIZE, S(max_command_env), NULL, "256KiB", 1024, MIB,
+	  .help = "command and env of a task together." },
+	{ "max-params", SETTING_SIZE, S(max_params), NULL, "64KiB", 0, MIB, .help = "params of a task." },
+	{ "max-log", SETTING_SIZE, S(max_log), NULL, "64MiB", 64 * 1024, INT64_C(1) << 40, .help = "Log kept of an attempt." },
+	{ "max-log-sum", SETTING_SIZE, S(max_log_sum), NULL, "10GiB", 64 * 1024 * 1024, INT64_C(1) << 50,
+	  .help = "Logs of all tasks in a sqlite: store; the oldest ended tasks' logs make room." },
+	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
+	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
+	{ "max-queues", SETTING_INT, S(max_queues), NULL, "10000", 1, 1000000, .help = "Queues." },
+
+	{ "log-level", SETTING_STRING, S(log_level), "LEVEL", "info", .group = "Logging",
+	  .help = "debug, info, warn or error." },
+	{ "log-format", SETTING_STRING, S(log_format), "FORMAT", "text", .help = "text or json." },
+};
+
+const struct settings_program server_settings = {
+	.name = "reinsd",
+	.summary = "reinsd is the master of Reins: it takes tasks over gRPC, keeps them in the store and\n"
+		   "dispatches them to workers. It makes and upgrades its schema by itself.",
+	.usage = "reinsd [flags]",
+	.table = table,
+	.n = ARRAY_LEN(table),
+	.env = true,
+};
+
+static int check_listener(const struct server_config *c, const char *text, char *err, size_t cap)
+{
+	struct endpoint e;
+	char why[160];
+	if (endpoint_parse(text, 7346, &e, why, sizeof(why))) {
+		snprintf(err, cap, "listen: %s: %s", text, why);
+		return -1;
+	}
+	if (e.tls && (!c->tls_cert || !c->tls_key)) {
+		snprintf(err, cap, "listen: %s needs --tls-cert and --tls-key", text);
+		return -1;
+	}
+	if (c->insecure)
+		return 0;
+	if (!e.tls && !endpoint_is_loopback(&e)) {
+		snprintf(err, cap, "listen: %s is clear text and not on loopback: anybody who reaches it may run programs on your "
+			 "workers. Use tls://, or say --insecure", text);
+		return -1;
+	}
+	if (e.tls && !c->client_ca) {
+		snprintf(err, cap, "listen: %s would let anybody in: give --client-ca, or say --insecure", text);
+		return -1;
+	}
+	return 0;
+}
+
+int server_config_check(const struct server_config *c, char *ret_err, size_t cap)
+{
+	if (c->heartbeat_interval_ns > c->lease_ttl_ns / 3) {
+		snprintf(ret_err, cap, "heartbeat-interval: more than a third of lease-ttl; a worker must be able to miss two beats");
+		return -1;
+	}
+	if (c->max_payload + c->max_command_env + c->max_params > c->max_message) {
+		snprintf(ret_err, cap, "max-message: smaller than max-payload, max-command-env and max-params together");
+		return -1;
+	}
+	for (size_t i = 0; i < c->listen.len; i++)
+		if (check_listener(c, c->listen.at[i], ret_err, cap))
+			return -1;
+	return 0;
+}

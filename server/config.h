@@ -1,0 +1,28 @@
+/* The settings of reinsd. */
+#ifndef REINS_SERVER_CONFIG_H
+#define REINS_SERVER_CONFIG_H
+
+#include "common/settings/settings.h"
+
+struct server_config {
+	struct setting_list listen;
+	char *store, *lease, *redis_prefix, *master_id;
+	char *tls_cert, *tls_key, *client_ca;
+	bool insecure;
+	int64_t heartbeat_interval_ns, lease_ttl_ns, task_key_ttl_ns;
+	int64_t recovery_interval_ns, reconcile_interval_ns;
+	int64_t accept_timeout_ns, disconnect_grace_ns;
+	int64_t lost_limit, redis_timeout_ns;
+	int64_t max_message, max_payload, max_result, max_error, max_command_env, max_params, max_log, max_log_sum, max_submit;
+	int64_t max_workers, max_queues, max_connections, window;
+	int64_t store_connections;
+	int64_t drain_timeout_ns;
+	char *log_level, *log_format;
+};
+
+extern const struct settings_program server_settings;
+
+/* What the table can't say: H against L, listeners against certificates. -1 with a sentence. */
+int server_config_check(const struct server_config *c, char *ret_err, size_t cap) MUST_CHECK;
+
+#endif

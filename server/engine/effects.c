@@ -1,0 +1,556 @@
+/* Effects to operations: each effect of the core becomes an operation of the store, a command of the lease
+ * table or a message to a worker.  The steps of a dispatch (preempt, claim, own, send) follow each other through
+ * the core; the named crash points lie between them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/log/log.h"
+#include "server/engine/crash.h"
+#include "server/engine/engine_impl.h"
+
+/* ---- answers: done callbacks become events ---- */
+
+static struct core_event *answer(struct eng_op *op, enum core_event_type type)
+{
+	struct core_event *ev = engine_event(op->engine, type);
+	ev->peer = op->effect.peer;
+	ev->token = op->effect.token;
+	ev->at = op->effect.at;
+	ev->session = op->effect.session;
+	engine_op_spent(op);
+	return ev;
+}
+
+static struct eng_op *of(struct store_op *op)
+{
+	return container_of(op, struct eng_op, op);
+}
+
+void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct eng_op *op = (struct eng_op *)(uintptr_t)answers[i].cookie;
+		struct core_event *ev = answer(op, CORE_EV_PREEMPTED);
+		switch (answers[i].verdict) {
+		case LEASE_OK:
+			ev->preempted = CORE_PREEMPT_OK;
+			CRASH_POINT("after-preempt");
+			break;
+		case LEASE_NEWER_SESSION:
+			ev->preempted = CORE_PREEMPT_NEWER_SESSION;
+			break;
+		case LEASE_FULL:
+			ev->preempted = CORE_PREEMPT_FULL;
+			break;
+		case LEASE_DOWN:
+			ev->preempted = CORE_PREEMPT_DOWN;
+			break;
+		}
+	}
+}
+
+static void on_claimed(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_CLAIMED);
+	ev->claimed = sop->result == STORE_UNAVAILABLE ? CORE_CLAIM_UNAVAILABLE
+		    : sop->result == STORE_OK && op->claim.ret_won ? CORE_CLAIM_WON
+								   : CORE_CLAIM_LOST;
+	if (ev->claimed == CORE_CLAIM_WON) {
+		CRASH_POINT("after-claim");
+		ev->task = op->claim.ret_task;
+		ev->at.attempt = op->claim.ret_task.attempt;
+		ev->spec = op->claim.ret_spec;
+	}
+}
+
+static void on_taken_back(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_TAKEN_BACK);
+	ev->taken_back = sop->result == STORE_OK	  ? op->take_back.ret_verdict
+		       : sop->result == STORE_UNAVAILABLE ? CORE_TAKE_BACK_UNAVAILABLE
+							  : CORE_TAKE_BACK_FENCED;
+	if (sop->result == STORE_OK) {
+		ev->task = op->take_back.ret_task;
+		if (op->take_back.ret_verdict != CORE_TAKE_BACK_FENCED)
+			engine_news(op->engine, &op->effect.at.task, false);
+	}
+}
+
+static void on_session_opened(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct engine_peer *p = engine_peer_find(op->engine, op->effect.peer);
+	struct store_session_open *o = &op->open;
+	struct core_event *ev = answer(op, CORE_EV_SESSION_OPENED);
+	ev->opened.worker = op->worker;
+	ev->opened.ok = sop->result == STORE_OK;
+	if (!ev->opened.ok)
+		return;
+	ev->opened.session = o->ret_session;
+	ev->opened.adopted = o->ret_adopted;
+	ev->opened.n_adopted = o->ret_n_adopted;
+	ev->opened.requeued = o->ret_requeued;
+	ev->opened.n_requeued = o->ret_n_requeued;
+	ev->opened.waiting = o->ret_waiting;
+	ev->opened.n_waiting = o->ret_n_waiting;
+	ev->opened.fenced = o->ret_fenced;
+	ev->opened.n_fenced = o->ret_n_fenced;
+	if (p && o->ret_n_adopted > 0) {
+		p->adopted = xcalloc(o->ret_n_adopted, sizeof(*p->adopted));
+		memcpy(p->adopted, o->ret_adopted, o->ret_n_adopted * sizeof(*p->adopted));
+		p->n_adopted = o->ret_n_adopted;
+	}
+	for (size_t i = 0; i < o->ret_n_requeued; i++)
+		engine_news(op->engine, &o->ret_requeued[i].id, false);
+}
+
+static void on_filled(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_FILLED);
+	ev->filled.queue = op->fill.queue;
+	ev->filled.ok = sop->result == STORE_OK;
+	ev->filled.at = op->fill.ret_rows;
+	ev->filled.n = ev->filled.ok ? op->fill.ret_n : 0;
+	ev->filled.exhausted = op->fill.ret_exhausted;
+}
+
+static void on_queues(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_QUEUES);
+	ev->queues.at = (const char *const *)op->queues.ret_names;
+	ev->queues.ok = sop->result == STORE_OK;
+	ev->queues.n = ev->queues.ok ? op->queues.ret_n : 0;
+}
+
+static void on_due(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_DUE);
+	ev->due.ok = sop->result == STORE_OK;
+	ev->due.at = op->due.ret_rows;
+	ev->due.n = ev->due.ok ? op->due.ret_n : 0;
+	ev->due.next_in_ns = ev->due.ok ? op->due.ret_next_in_ns : -1;
+	for (size_t i = 0; i < ev->due.n; i++)
+		engine_news(op->engine, &ev->due.at[i].id, false);
+}
+
+static void on_recorded(struct store_op *sop)
+{
+	struct engine_outcome *o = container_of(sop, struct engine_outcome, rec.op);
+	struct engine *e = o->engine;
+	struct core_event *ev = engine_event(e, CORE_EV_RECORDED);
+	ev->peer = o->peer;
+	ev->token = (uint64_t)(uintptr_t)o;
+	ev->at = o->rec.at;
+	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict
+			     : sop->result == STORE_UNAVAILABLE ? CORE_RECORD_UNAVAILABLE
+								: CORE_RECORD_FENCED;
+	if (sop->result == STORE_REFUSED)
+		log_error("store", NULL, "an outcome was refused by the store: %s", sop->text);
+	if (ev->recorded.verdict == CORE_RECORD_RECORDED) {
+		CRASH_POINT("after-record");
+		if (o->rec.ret_state == STORE_PENDING) {
+			ev->recorded.pending_again = true;
+			ev->recorded.retry_in_ns = o->rec.retry_in_ns;
+			ev->task = o->rec.ret_task;
+		}
+		engine_news(e, &o->rec.at.task, false);
+	}
+	list_remove(&o->node);
+	list_push_back(&e->spent_outcomes, &o->node);
+}
+
+static void on_inserted(struct store_op *sop)
+{
+	struct engine_submit *s = container_of(sop, struct engine_submit, ins.op);
+	struct engine *e = s->engine;
+	bool created = sop->result == STORE_OK && s->ins.ret_verdict == STORE_INSERT_CREATED;
+	if (s->in_core) {
+		struct core_event *ev = engine_event(e, CORE_EV_INSERTED);
+		ev->token = (uint64_t)(uintptr_t)s;
+		ev->due_in_ns = s->due_in_ns;
+		ev->task = s->ins.task;
+		ev->task.seq = s->ins.ret_seq;
+		ev->task.attempt = created && s->ins.eager.worker ? 1 : 0;
+		ev->at = (struct core_attempt){ s->ins.task.id, ev->task.attempt };
+		ev->inserted = created ? CORE_INSERT_CREATED
+			     : sop->result == STORE_OK ? CORE_INSERT_EXISTS
+						       : CORE_INSERT_FAILED;
+		if (created && s->ins.eager.worker)
+			CRASH_POINT("after-claim");
+	} else if (created) {
+		/* A group. What is not due yet waits in the store; the core finds it there at its next look. */
+		struct core_event *ev = engine_event(e, CORE_EV_READY);
+		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
+		size_t n = 0;
+		for (struct store_insert *i = &s->ins; i; i = i->group_next) {
+			if (i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
+				continue;
+			rows[n] = i->task;
+			rows[n++].seq = i->ret_seq;
+		}
+		ev->ready.at = rows;
+		ev->ready.n = n;
+	}
+	list_remove(&s->node);
+	list_push_back(&e->spent_submits, &s->node);
+}
+
+/* ---- effects ---- */
+
+static void submit(struct engine *e, struct eng_op *op, enum store_kind kind, void (*done)(struct store_op *))
+{
+	op->op.kind = kind;
+	op->op.done = done;
+	store_submit(e->store, &op->op);
+}
+
+static struct store_assignment assignment(const struct core_effect *x, const char *worker)
+{
+	struct store_assignment a = { .worker = worker, .session = x->session, .lease_ns = x->lease_ns };
+	memcpy(a.instance, x->instance, sizeof(a.instance));
+	return a;
+}
+
+static void do_preempt(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	struct lease_slot slot = {
+		.cookie = (uint64_t)(uintptr_t)op,
+		.task = x->at.task,
+		.attempt = x->at.attempt,
+		.slots = x->slots,
+		.worker = x->worker,
+		.master = e->master_id,
+		.session = x->session,
+		.lease_ttl_ns = x->lease_ns,
+	};
+	lease_preempt(e->lease, &slot, 1);
+}
+
+static void do_insert(struct engine *e, const struct core_effect *x)
+{
+	struct engine_submit *s = (struct engine_submit *)(uintptr_t)x->token;
+	if (x->worker) {
+		snprintf(s->worker, sizeof(s->worker), "%s", x->worker);
+		s->ins.eager = assignment(x, s->worker);
+	}
+	store_submit(e->store, &s->ins.op);
+}
+
+static void do_claim(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->claim.task = (struct core_task){
+		.id = x->at.task, .queue = x->queue, .priority = x->priority, .seq = x->seq,
+	};
+	op->claim.to = assignment(x, op->worker);
+	submit(e, op, STORE_CLAIM, on_claimed);
+}
+
+static void do_take_back(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->take_back.at = x->at;
+	op->take_back.session = x->session;
+	op->take_back.cause = x->cause;
+	op->take_back.counted = x->counted;
+	op->take_back.lost_limit = e->lost_limit;
+	submit(e, op, STORE_TAKE_BACK, on_taken_back);
+}
+
+static void do_record(struct engine *e, const struct core_effect *x)
+{
+	struct engine_outcome *o = (struct engine_outcome *)(uintptr_t)x->token;
+	list_remove(&o->node);
+	list_push_back(&e->recording, &o->node);
+	o->rec.retry_in_ns = x->retry_in_ns;
+	o->rec.op.kind = STORE_RECORD;
+	o->rec.op.done = on_recorded;
+	store_submit(e->store, &o->rec.op);
+}
+
+static void do_drop(struct engine *e, const struct core_effect *x)
+{
+	struct engine_outcome *o = (struct engine_outcome *)(uintptr_t)x->token;
+	list_remove(&o->node);
+	list_push_back(&e->spent_outcomes, &o->node);
+}
+
+static void do_session_open(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	struct store_session_open *o = &op->open;
+	if (x->n_held) {
+		op->held = xcalloc(x->n_held, sizeof(*op->held));
+		memcpy(op->held, x->held, x->n_held * sizeof(*op->held));
+	}
+	o->worker = op->worker;
+	memcpy(o->instance, x->instance, sizeof(o->instance));
+	o->master = e->master_id;
+	o->held = op->held;
+	o->n_held = x->n_held;
+	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
+}
+
+static void do_fill(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->fill.queue = x->queue;
+	op->fill.from_start = x->from_start;
+	op->fill.after_priority = x->priority;
+	op->fill.after_seq = x->seq;
+	op->fill.limit = x->limit;
+	submit(e, op, STORE_FILL, on_filled);
+}
+
+static void do_lease_beat(struct engine *e, const struct core_effect *x)
+{
+	struct lease_held *held = engine_scratch(e, x->n_held * sizeof(*held));
+	for (size_t i = 0; i < x->n_held; i++)
+		held[i] = (struct lease_held){ x->held[i].task, x->held[i].attempt };
+	struct lease_beat beat = {
+		.worker = x->worker,
+		.master = e->master_id,
+		.session = x->session,
+		.lease_ttl_ns = x->lease_ns,
+		.held = held,
+		.n_held = x->n_held,
+	};
+	lease_beat(e->lease, &beat);
+}
+
+static void touch(struct engine *e, struct engine_peer *p)
+{
+	if (list_empty(&p->dirty))
+		list_push_back(&e->dirty_peers, &p->dirty);
+}
+
+static void to_peer(struct engine *e, const struct core_effect *x)
+{
+	struct engine_peer *p = engine_peer_find(e, x->peer);
+	if (!p)
+		return;
+	switch (x->type) {
+	case CORE_DO_WELCOME:
+		p->ops->welcome(p, x->session, p->adopted, p->n_adopted);
+		free(p->adopted);
+		p->adopted = NULL;
+		p->n_adopted = 0;
+		break;
+	case CORE_DO_HEARTBEAT_ACK:
+		p->ops->heartbeat_ack(p, x->number);
+		break;
+	case CORE_DO_DISPATCH:
+		p->ops->dispatch(p, x);
+		engine_news(e, &x->at.task, false);
+		break;
+	case CORE_DO_STOP:
+		p->ops->stop(p, &x->at, x->stop);
+		break;
+	case CORE_DO_OUTCOME_ACK:
+		p->ops->outcome_ack(p, &x->at, x->verdict);
+		break;
+	case CORE_DO_CLOSE_PEER:
+		engine_peer_gone(e, p);
+		p->ops->close(p, x->close);
+		return;
+	default:
+		return;
+	}
+	touch(e, p);
+}
+
+#ifdef REINS_CRASH_POINTS
+static void on_crash_after_write(struct loop_timer *t)
+{
+	crash_now();
+}
+#endif
+
+static void execute_one(struct engine *e, const struct core_effect *x)
+{
+	struct lease_owner owner = { x->at.task, x->at.attempt, x->worker, x->session };
+	struct eng_op *op;
+	switch (x->type) {
+	case CORE_DO_INSERT: do_insert(e, x); break;
+	case CORE_DO_PREEMPT: do_preempt(e, x); break;
+	case CORE_DO_CLAIM: do_claim(e, x); break;
+	case CORE_DO_OWN: lease_own(e->lease, &owner, 1); break;
+	case CORE_DO_RELEASE: lease_release(e->lease, &owner, 1); break;
+	case CORE_DO_RECORD: do_record(e, x); break;
+	case CORE_DO_DROP: do_drop(e, x); break;
+	case CORE_DO_TAKE_BACK: do_take_back(e, x); break;
+	case CORE_DO_SESSION_OPEN: do_session_open(e, x); break;
+	case CORE_DO_FILL: do_fill(e, x); break;
+	case CORE_DO_QUEUES:
+		submit(e, engine_op_new(e, x), STORE_QUEUES, on_queues);
+		break;
+	case CORE_DO_DUE:
+		op = engine_op_new(e, x);
+		op->due.limit = x->limit;
+		submit(e, op, STORE_DUE, on_due);
+		break;
+	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
+	case CORE_DO_DISPATCH:
+	case CORE_DO_WELCOME:
+	case CORE_DO_HEARTBEAT_ACK:
+	case CORE_DO_STOP:
+	case CORE_DO_OUTCOME_ACK:
+	case CORE_DO_CLOSE_PEER:
+		to_peer(e, x);
+		break;
+	}
+#ifdef REINS_CRASH_POINTS
+	/* The message leaves in LOOP_WRITE of this turn; the timer fires in the next one. */
+	if (x->type == CORE_DO_DISPATCH && crash_point_due("after-send")) {
+		loop_timer_init(&e->crash_after_write, e->loop, on_crash_after_write);
+		loop_timer_set(&e->crash_after_write, 0);
+	}
+#endif
+}
+
+void engine_execute(struct engine *e)
+{
+	for (size_t i = 0; i < e->effects.n; i++)
+		execute_one(e, &e->effects.at[i]);
+	struct list *n;
+	while ((n = list_pop_front(&e->dirty_peers))) {
+		struct engine_peer *p = container_of(n, struct engine_peer, dirty);
+		p->ops->flush(p);
+	}
+}
+
+/* ---- requests ---- */
+
+void engine_submit(struct engine *e, struct engine_submit *s)
+{
+	s->engine = e;
+	list_push_back(&e->submits, &s->node);
+	int64_t now_wall_us = clock_wall_us();
+	for (struct store_insert *i = &s->ins; i; i = i->group_next)
+		i->task.id = uuid7_make(&e->ids, now_wall_us);
+	s->ins.op.kind = STORE_INSERT;
+	s->ins.op.done = on_inserted;
+	s->in_core = !s->ins.group_next;
+	s->due_in_ns = max_i64(s->ins.delay_ns, s->ins.run_at_wall_us ? (s->ins.run_at_wall_us - now_wall_us) * 1000 : 0);
+	if (!s->in_core) {
+		store_submit(e->store, &s->ins.op);
+		return;
+	}
+	struct core_event *ev = engine_event(e, CORE_EV_SUBMIT);
+	ev->token = (uint64_t)(uintptr_t)s;
+	ev->due_in_ns = s->due_in_ns;
+	ev->task = s->ins.task;
+	ev->at.task = s->ins.task.id;
+	ev->spec = s->ins.spec;
+}
+
+void engine_cancelled(struct engine *e, const struct store_cancel *op)
+{
+	if (op->op.result != STORE_OK)
+		return;
+	if (op->ret_verdict == STORE_CANCEL_DONE) {
+		engine_event(e, CORE_EV_GONE)->at.task = op->id;
+		engine_news(e, &op->id, false);
+	} else if (op->ret_verdict == STORE_CANCEL_WISH) {
+		engine_event(e, CORE_EV_CANCEL_WISH)->at = op->ret_at;
+		engine_news(e, &op->id, false);
+	}
+}
+
+/* ---- peers ---- */
+
+struct engine_peer *engine_peer_find(struct engine *e, uint64_t id)
+{
+	struct map_node *n = id ? map_get(&e->peers, &id, sizeof(id)) : NULL;
+	return n ? container_of(n, struct engine_peer, by_id) : NULL;
+}
+
+void engine_peer_add(struct engine *e, struct engine_peer *p, const struct engine_peer_ops *ops)
+{
+	*p = (struct engine_peer){ .ops = ops, .id = ++e->next_peer };
+	list_init(&p->dirty);
+	map_put(&e->peers, &p->by_id, &p->id, sizeof(p->id));
+}
+
+void engine_peer_gone(struct engine *e, struct engine_peer *p)
+{
+	if (!p->id)
+		return;
+	list_remove(&p->dirty);
+	map_remove(&e->peers, &p->by_id);
+	engine_event(e, CORE_EV_PEER_GONE)->peer = p->id;
+	free(p->adopted);
+	p->adopted = NULL;
+	p->id = 0;
+}
+
+static struct core_attempt *copy_attempts(struct engine *e, const struct core_attempt *at, size_t n)
+{
+	struct core_attempt *copy = engine_scratch(e, n * sizeof(*copy));
+	if (n)
+		memcpy(copy, at, n * sizeof(*copy));
+	return copy;
+}
+
+static const char *copy_text(struct engine *e, const char *s)
+{
+	size_t size = strlen(s) + 1;
+	return memcpy(engine_scratch(e, size), s, size);
+}
+
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello)
+{
+	struct core_event *ev = engine_event(e, CORE_EV_HELLO);
+	ev->hello = hello->hello;
+	ev->peer = p->id;
+	ev->hello.worker = copy_text(e, hello->hello.worker);
+	ev->hello.held = copy_attempts(e, hello->hello.held, hello->hello.n_held);
+	const char **queues = engine_scratch(e, hello->hello.n_queues * sizeof(*queues));
+	for (size_t i = 0; i < hello->hello.n_queues; i++)
+		queues[i] = copy_text(e, hello->hello.queues[i]);
+	ev->hello.queues = queues;
+}
+
+void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
+		      const struct core_attempt *held, size_t n)
+{
+	struct core_event *ev = engine_event(e, CORE_EV_HEARTBEAT);
+	ev->peer = p->id;
+	ev->heartbeat.number = number;
+	ev->heartbeat.last_dispatch = last_dispatch;
+	ev->heartbeat.held = copy_attempts(e, held, n);
+	ev->heartbeat.n_held = n;
+}
+
+void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at)
+{
+	struct core_event *ev = engine_event(e, type);
+	ev->peer = p->id;
+	ev->at = *at;
+}
+
+void engine_draining(struct engine *e, struct engine_peer *p, bool on)
+{
+	struct core_event *ev = engine_event(e, CORE_EV_DRAINING);
+	ev->peer = p->id;
+	ev->draining = on;
+}
+
+void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o)
+{
+	o->engine = e;
+	o->peer = p->id;
+	list_push_back(&e->fresh_outcomes, &o->node);
+	struct core_event *ev = engine_event(e, CORE_EV_OUTCOME);
+	ev->peer = p->id;
+	ev->token = (uint64_t)(uintptr_t)o;
+	ev->at = o->rec.at;
+	ev->outcome.succeeded = o->rec.outcome == STORE_SUCCEEDED;
+}

@@ -1,0 +1,132 @@
+/* The engine: joins the core with the world.  In each loop turn it hands the core all events that came,
+ * in the LOOP_WORK phase, and carries the effects out: operations to the store, commands to the lease table,
+ * messages to the workers' streams.  It decides nothing about tasks.
+ *
+ * What a client's request needs beyond the core (the text of an outcome, the reply to a submit) stays in
+ * objects that the RPC layer owns and the engine passes around by address ("token"). */
+#ifndef REINS_ENGINE_H
+#define REINS_ENGINE_H
+
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "server/core/core.h"
+#include "server/lease/lease.h"
+#include "server/store/store.h"
+
+struct engine;
+struct loop;
+struct wait_head;
+
+/* ---- a worker's stream, as the engine sees it ---- */
+
+struct engine_peer;
+struct engine_peer_ops {
+	/* The session stands; the list says what goes on. Always the first message. */
+	void (*welcome)(struct engine_peer *p, int64_t session, const struct core_adopted *adopted, size_t n);
+	void (*heartbeat_ack)(struct engine_peer *p, int64_t number);
+	/* Tasks of one number come one after the other and are one message. */
+	void (*dispatch)(struct engine_peer *p, const struct core_effect *e);
+	void (*stop)(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason);
+	void (*outcome_ack)(struct engine_peer *p, const struct core_attempt *at, enum core_record_verdict verdict);
+	/* The stream ends; engine_peer_gone must not be called any more. */
+	void (*close)(struct engine_peer *p, enum core_close_code code);
+	/* All of this turn was said: send it. */
+	void (*flush)(struct engine_peer *p);
+};
+struct engine_peer {
+	const struct engine_peer_ops *ops;
+	/* private */
+	uint64_t id;
+	struct map_node by_id;
+	struct list dirty;
+	struct core_adopted *adopted;
+	size_t n_adopted;
+};
+
+/* ---- objects that come with requests ---- */
+
+/* One submit: `ins` is filled but for id, seq and eager. Alone, or the first of a group chained by ins.group_next (all
+ * members' `ins` filled; ids too are made by engine_submit). */
+struct engine_submit {
+	struct store_insert ins;
+	/* The store has answered (ins.op.result, ins.ret_…). From the loop, once. */
+	void (*done)(struct engine_submit *s);
+	struct engine *engine; /* private */
+	struct list node;
+	bool in_core;
+	int64_t due_in_ns;
+	char worker[CORE_NAME_MAX + 1];
+};
+
+/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns. */
+struct engine_outcome {
+	struct store_record rec;
+	/* The engine needs it no more, recorded or not. From the loop, once. */
+	void (*done)(struct engine_outcome *o);
+	struct engine *engine; /* private */
+	uint64_t peer;
+	struct list node;
+};
+
+/* Somebody waits for news of a task. */
+struct engine_waiter {
+	/* The task may have changed, or (log) has more log stored. Once: the waiter is off the list when called. */
+	void (*wake)(struct engine_waiter *w);
+	bool log; /* also for new log */
+	struct list node; /* private; on a list while waiting */
+	struct engine *engine;
+	struct wait_head *head;
+};
+
+/* ---- the engine ---- */
+
+struct engine_config {
+	struct loop *loop;
+	struct core_config core;
+	const char *master_id;
+	int32_t lost_limit;
+	struct store *store; /* owned by the caller, as is lease; their events are routed by engine_on_… */
+	struct lease *lease;
+};
+
+int engine_new(const struct engine_config *cfg, struct engine **ret) MUST_CHECK;
+/* After store_free and lease_free (which answer what is in flight) and with all peers gone. NULL-safe. */
+void engine_free(struct engine *e);
+
+/* To be called by the owner of the store and lease table from their events. */
+void engine_on_store_state(struct engine *e, bool up, const char *text);
+void engine_on_lease_state(struct engine *e, bool up, const char *text);
+extern const struct lease_events engine_lease_events; /* arg: the engine */
+
+struct loop *engine_loop(const struct engine *e);
+struct store *engine_store(const struct engine *e);
+struct core *engine_core(const struct engine *e);
+const char *engine_master_id(const struct engine *e);
+const struct core_config *engine_core_config(const struct engine *e);
+/* "" until the store was reached once. */
+const char *engine_store_id(const struct engine *e);
+int64_t engine_incarnation(const struct engine *e);
+/* The store is up and this master has its incarnation: sessions may be opened. */
+bool engine_ready(const struct engine *e);
+bool engine_lease_up(const struct engine *e);
+
+void engine_submit(struct engine *e, struct engine_submit *s);
+/* After a cancel was stored: `verdict` from the store_cancel operation. */
+void engine_cancelled(struct engine *e, const struct store_cancel *op);
+
+void engine_wait(struct engine *e, struct engine_waiter *w, const struct uuid *task);
+void engine_unwait(struct engine_waiter *w); /* no-op when it does not wait */
+void engine_news(struct engine *e, const struct uuid *task, bool only_log);
+
+void engine_peer_add(struct engine *e, struct engine_peer *p, const struct engine_peer_ops *ops);
+void engine_peer_gone(struct engine *e, struct engine_peer *p);
+
+/* Events of a peer. Arrays and strings are copied. */
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello);
+void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
+		      const struct core_attempt *held, size_t n);
+void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at);
+void engine_draining(struct engine *e, struct engine_peer *p, bool on);
+void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o);
+
+#endif

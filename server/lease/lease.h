@@ -1,0 +1,157 @@
+/* The lease table: who is believed alive and who owns what, for other masters and for people to see.
+ * It mirrors; the store is the truth.  It may hold work back (preempt's refusals), never take it away: a
+ * missing key proves nothing, and with the table down the caller goes on without it.
+ *
+ * Keys, all under a prefix:
+ *   worker:{<worker>}:hb      "<master> <session>"             TTL: the lease of the beat (or of the preempt that wrote it)
+ *   worker:{<worker>}:task    hash, task id → attempt          TTL: task-key-ttl
+ *   task:{<task>}:workerId    "<worker> <session> <attempt>"   TTL: task-key-ttl
+ *
+ * Asynchronous: a call takes notes, all of one loop turn goes out together in LOOP_LEASE, and answers come
+ * as callbacks in LOOP_WORK, never inside a call.  What a call points to need not outlive it.  Calls take
+ * effect in their order, except that after a script flush in Redis single ones may be late; the next beat heals that.
+ * Callbacks may call anything here, lease_free included. */
+#ifndef REINS_LEASE_H
+#define REINS_LEASE_H
+
+#include "common/base/base.h"
+#include "common/base/id.h"
+
+struct lease;
+
+#define LEASE_MASTER_MAX 64 /* longest master id */
+
+enum lease_verdict {
+	LEASE_OK,            /* the slot is taken */
+	LEASE_NEWER_SESSION, /* hb names a newer session of this worker: ask the store */
+	LEASE_FULL,          /* the hash of this very session holds `slots` tasks already */
+	LEASE_DOWN,          /* no answer in time, an error, or over the limit: go on without; the slot may be taken or not */
+};
+
+struct lease_slot {
+	uint64_t cookie;
+	struct uuid task;
+	int32_t attempt;      /* the field's value; 0 while it isn't known before the claim */
+	int32_t slots;        /* of the worker */
+	const char *worker;   /* ids hold no blanks */
+	const char *master;
+	int64_t session;
+	int64_t lease_ttl_ns; /* for hb, should it be missing or of an older session: then the hash begins anew too */
+};
+
+struct lease_owner {
+	struct uuid task;
+	int32_t attempt;
+	const char *worker;
+	int64_t session;
+};
+
+struct lease_held {
+	struct uuid task;
+	int32_t attempt; /* 0: reserved, no owner key yet */
+};
+
+struct lease_beat {
+	const char *worker, *master;
+	int64_t session;
+	int64_t lease_ttl_ns;
+	const struct lease_held *held; /* all that this session runs or has reserved, preempts in flight included */
+	size_t n_held;
+};
+
+struct lease_answer {
+	uint64_t cookie;
+	enum lease_verdict verdict;
+};
+
+enum lease_presence { LEASE_PRESENT, LEASE_ABSENT, LEASE_UNKNOWN };
+
+struct lease_hb {
+	uint64_t cookie;
+	enum lease_presence presence; /* UNKNOWN: the table is down, or holds something else under the key */
+	int64_t session;
+	int64_t ttl_ns;
+	char master[LEASE_MASTER_MAX + 1];
+};
+
+struct lease_events {
+	/* One answer for each slot of lease_preempt, in any number of batches. */
+	void (*on_preempted)(void *arg, const struct lease_answer *answers, size_t n);
+	void (*on_hb)(void *arg, const struct lease_hb *hb);
+	/* When the table goes away or comes back, with the reason for a log line. For Redis the outcome of the
+	 * first try is told too; until then it is down. Memory is always up and says nothing. */
+	void (*on_state)(void *arg, bool up, const char *text);
+};
+
+struct lease_stats {
+	int64_t pending;  /* commands without an answer yet */
+	int64_t dropped;  /* fire-and-forget commands (one may be for many tasks of a worker) lost: down, over the limit, or refused by Redis */
+	int64_t timeouts;
+	int64_t connects; /* Redis: connections that became usable */
+};
+
+struct lease_ops {
+	void (*preempt)(struct lease *l, const struct lease_slot *items, size_t n);
+	void (*own)(struct lease *l, const struct lease_owner *items, size_t n);
+	void (*release)(struct lease *l, const struct lease_owner *items, size_t n);
+	void (*beat)(struct lease *l, const struct lease_beat *beat);
+	void (*query_hb)(struct lease *l, const char *worker, uint64_t cookie);
+	bool (*is_up)(const struct lease *l);
+	void (*stats)(const struct lease *l, struct lease_stats *ret);
+	void (*free)(struct lease *l);
+};
+
+struct lease {
+	const struct lease_ops *ops;
+};
+
+/* Takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
+ * hash already takes no second slot. */
+static inline void lease_preempt(struct lease *l, const struct lease_slot *items, size_t n)
+{
+	l->ops->preempt(l, items, n);
+}
+
+/* The owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
+static inline void lease_own(struct lease *l, const struct lease_owner *items, size_t n)
+{
+	l->ops->own(l, items, n);
+}
+
+/* Deletes owner key and field, each only where it names that attempt. Attempt 0 gives back a reservation. */
+static inline void lease_release(struct lease *l, const struct lease_owner *items, size_t n)
+{
+	l->ops->release(l, items, n);
+}
+
+/* hb and the whole hash in one step, unless hb names a newer session; then the owner keys. */
+static inline void lease_beat(struct lease *l, const struct lease_beat *beat)
+{
+	l->ops->beat(l, beat);
+}
+
+/* Answered by on_hb. */
+static inline void lease_query_hb(struct lease *l, const char *worker, uint64_t cookie)
+{
+	l->ops->query_hb(l, worker, cookie);
+}
+
+static inline bool lease_is_up(const struct lease *l)
+{
+	return l->ops->is_up(l);
+}
+
+static inline void lease_stats(const struct lease *l, struct lease_stats *ret)
+{
+	l->ops->stats(l, ret);
+}
+
+/* No callback follows; what is in flight stays unanswered. The memory goes at the end of the loop's turn,
+ * so run one more before loop_free. NULL-safe. */
+static inline void lease_free(struct lease *l)
+{
+	if (l)
+		l->ops->free(l);
+}
+
+#endif

@@ -1,0 +1,385 @@
+/* reinsd: puts the parts together, and takes them apart again at SIGTERM.
+ *
+ *   settings ─▶ loop ─▶ store, lease table ─▶ engine (core) ─▶ services ─▶ gRPC server ─▶ listeners */
+#include <errno.h>
+#include <nghttp2/nghttp2.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/grpc/server.h"
+#include "common/log/log.h"
+#include "common/loop/loop.h"
+#include "common/net/endpoint.h"
+#include "common/stream/tls.h"
+#include "server/config.h"
+#include "server/engine/engine.h"
+#include "server/lease/memory/memory.h"
+#include "server/lease/redis/redis.h"
+#include "server/notify.h"
+#include "server/rpc/rpc.h"
+#include "server/stores.h"
+
+#define EXIT_USAGE 64
+#define EXIT_UNAVAILABLE 69
+#define CERT_WARN_DAYS 14
+
+struct server {
+	struct server_config cfg;
+	struct loop *loop;
+	struct tls_context *tls;
+	struct store *store;
+	struct lease *lease;
+	struct engine *engine;
+	struct rpc rpc;
+	struct grpc_server *grpc;
+	struct listener **listeners;
+	size_t n_listeners;
+	struct loop_signal *on_term, *on_int, *on_hup;
+	bool stopping, store_lost;
+};
+
+static void on_store_state(void *arg, bool up, const char *text)
+{
+	struct server *s = arg;
+	engine_on_store_state(s->engine, up, text);
+	if (!up && stores_stays_down(s->cfg.store, s->store)) {
+		log_error("store", NULL, "waiting would not help: leaving");
+		s->store_lost = true;
+		loop_stop(s->loop);
+	}
+}
+
+static void on_grpc_log(void *app, const char *peer, const char *text)
+{
+	static struct log_repeats repeats;
+	const char *port = strrchr(peer, ':');
+	char key[512];
+	int64_t dropped;
+	/* The port is another each time. */
+	snprintf(key, sizeof(key), "%.*s %s", (int)(port ? port - peer : 0), peer, text);
+	if (!log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, key, &dropped))
+		return;
+	if (dropped)
+		log_info("grpc", NULL, "%s: %s (and %lld times before)", peer, text, (long long)dropped);
+	else
+		log_info("grpc", NULL, "%s: %s", peer, text);
+}
+
+static int open_store(struct server *s)
+{
+	char err[200];
+	struct stores_options o = {
+		.connections = (int32_t)s->cfg.store_connections,
+		.lost_limit = (int32_t)s->cfg.lost_limit,
+		.max_log_sum = s->cfg.max_log_sum,
+		.on_state = on_store_state,
+		.on_state_arg = s,
+	};
+	int rc = stores_open(s->loop, s->cfg.store, &o, err, sizeof(err), &s->store);
+	if (rc)
+		fprintf(stderr, "reinsd: store: \"%s\": %s\n", s->cfg.store, err);
+	return rc;
+}
+
+static void on_lease_answers(void *arg, const struct lease_answer *answers, size_t n)
+{
+	engine_lease_events.on_preempted(((struct server *)arg)->engine, answers, n);
+}
+
+static void on_lease_state(void *arg, bool up, const char *text)
+{
+	engine_on_lease_state(((struct server *)arg)->engine, up, text);
+}
+
+static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_state = on_lease_state };
+
+static int open_lease(struct server *s)
+{
+	if (strcmp(s->cfg.lease, "memory") == 0) {
+		struct lease_memory_config mc = { .task_key_ttl_ns = s->cfg.task_key_ttl_ns };
+		s->lease = lease_memory_new(s->loop, &mc, &lease_events, s);
+		return s->lease ? 0 : -ENOMEM;
+	}
+	char err[200];
+	struct lease_redis_config rc = {
+		.url = s->cfg.lease,
+		.prefix = s->cfg.redis_prefix,
+		.task_key_ttl_ns = s->cfg.task_key_ttl_ns,
+		.timeout_ns = s->cfg.redis_timeout_ns,
+	};
+	int r = lease_redis_new(s->loop, &rc, &lease_events, s, err, sizeof(err), &s->lease);
+	if (r)
+		fprintf(stderr, "reinsd: lease: %s\n", err);
+	return r;
+}
+
+static void default_master_id(struct server *s)
+{
+	if (s->cfg.master_id)
+		return;
+	char host[LEASE_MASTER_MAX + 1] = "";
+	if (gethostname(host, sizeof(host) - 1) || !*host)
+		snprintf(host, sizeof(host), "master");
+	s->cfg.master_id = xstrdup(host);
+}
+
+static int open_engine(struct server *s)
+{
+	struct engine_config ec = {
+		.loop = s->loop,
+		.master_id = s->cfg.master_id,
+		.lost_limit = (int32_t)s->cfg.lost_limit,
+		.store = s->store,
+		.lease = s->lease,
+	};
+	core_config_default(&ec.core);
+	ec.core.heartbeat_ns = s->cfg.heartbeat_interval_ns;
+	ec.core.lease_ttl_ns = s->cfg.lease_ttl_ns;
+	ec.core.accept_timeout_ns = s->cfg.accept_timeout_ns;
+	ec.core.disconnect_grace_ns = s->cfg.disconnect_grace_ns;
+	ec.core.reconcile_ns = s->cfg.reconcile_interval_ns;
+	ec.core.max_workers = (int32_t)s->cfg.max_workers;
+	ec.core.max_queues = (int32_t)s->cfg.max_queues;
+	ec.core.window = (int32_t)s->cfg.window;
+	int rc = engine_new(&ec, &s->engine);
+	if (rc == 0 && lease_is_up(s->lease))
+		engine_on_lease_state(s->engine, true, "in memory");
+	return rc;
+}
+
+static int open_services(struct server *s)
+{
+	s->rpc = (struct rpc){
+		.engine = s->engine,
+		.loop = s->loop,
+		.started_wall_us = clock_wall_us(),
+		.store_kind = stores_kind(s->cfg.store),
+		.lease_kind = strcmp(s->cfg.lease, "memory") == 0 ? "memory" : "redis",
+		.limits = {
+			.message_bytes = s->cfg.max_message,
+			.payload_bytes = s->cfg.max_payload,
+			.result_bytes = s->cfg.max_result,
+			.error_bytes = s->cfg.max_error,
+			.command_env_bytes = s->cfg.max_command_env,
+			.params_bytes = s->cfg.max_params,
+			.log_bytes = s->cfg.max_log,
+			.tasks_per_submit = s->cfg.max_submit,
+		},
+	};
+	rpc_init(&s->rpc);
+	struct grpc_server_config gc = {
+		.methods = rpc_methods,
+		.n_methods = rpc_n_methods,
+		.app = &s->rpc,
+		.max_connections = (int)s->cfg.max_connections,
+		.on_log = on_grpc_log,
+	};
+	grpc_limits_default(&gc.limits);
+	gc.limits.max_message = (size_t)s->cfg.max_message;
+	return grpc_server_new(s->loop, &gc, &s->grpc);
+}
+
+/* What everybody forgets is that certificates end. */
+static void tell_own_end(const struct server *s)
+{
+	int64_t left_us = tls_context_ends_wall_us(s->tls) - clock_wall_us();
+	int64_t days = left_us / (86400 * INT64_C(1000000));
+	if (left_us <= 0)
+		log_error("tls", NULL, "%s has expired: clients refuse it; renew it, then SIGHUP", s->cfg.tls_cert);
+	else if (days < CERT_WARN_DAYS)
+		log_warn("tls", NULL, "%s ends in %lld days: renew it, then SIGHUP", s->cfg.tls_cert, (long long)days);
+	else
+		log_info("tls", NULL, "%s is good for %lld days", s->cfg.tls_cert, (long long)days);
+}
+
+static int listen_on(struct server *s, const char *text)
+{
+	struct endpoint e;
+	struct endpoint_addr addr;
+	char err[200];
+	if (endpoint_parse(text, 7346, &e, err, sizeof(err)))
+		return -EINVAL; /* server_config_check has said so */
+	int rc = endpoint_literal(&e, &addr);
+	if (rc) {
+		fprintf(stderr, "reinsd: listen: %s: an address is wanted, not a name\n", text);
+		return -EINVAL;
+	}
+	if (e.tls && !s->tls) {
+		static const char *const alpn[] = { "h2" };
+		struct tls_config tc = {
+			.server = true,
+			.cert_file = s->cfg.tls_cert,
+			.key_file = s->cfg.tls_key,
+			.ca_file = s->cfg.client_ca,
+			.require_client_cert = s->cfg.client_ca != NULL,
+			.alpn = alpn,
+			.n_alpn = 1,
+		};
+		if (tls_context_new(&tc, err, sizeof(err), &s->tls)) {
+			fprintf(stderr, "reinsd: listen: %s: %s\n", text, err);
+			return -EINVAL;
+		}
+		tell_own_end(s);
+	}
+	struct listener_config lc = {
+		.addr = (const struct sockaddr *)&addr.addr,
+		.addr_len = addr.len,
+		.tls = e.tls ? s->tls : NULL,
+		.backlog = 1024,
+		.handshake_timeout_ns = 10 * NS_PER_S,
+		.max_handshakes = 256,
+		.accept_per_turn = 64,
+	};
+	struct listener *l;
+	rc = grpc_server_listen(s->grpc, &lc, &l);
+	if (rc) {
+		fprintf(stderr, "reinsd: listen: %s: %s\n", text, strerror(-rc));
+		return rc;
+	}
+	struct sockaddr_storage bound;
+	socklen_t len;
+	listener_address(l, &bound, &len);
+	uint16_t port = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)(void *)&bound)->sin6_port)
+		      : bound.ss_family == AF_INET  ? ntohs(((struct sockaddr_in *)(void *)&bound)->sin_port)
+						    : 0;
+	if (port)
+		e.port = port;
+	char shown[300];
+	endpoint_format(&e, shown, sizeof(shown));
+	log_info("master", NULL, "listening on %s", shown);
+	return 0;
+}
+
+/* ---- ends ---- */
+
+static void on_drained(void *app)
+{
+	struct server *s = container_of(app, struct server, rpc);
+	loop_stop(s->loop);
+}
+
+static void on_stop(void *arg, int signo)
+{
+	struct server *s = arg;
+	if (s->stopping) {
+		log_warn("master", NULL, "second signal: leaving at once");
+		loop_stop(s->loop);
+		return;
+	}
+	s->stopping = true;
+	log_info("master", NULL, "signal %d: finishing what is in flight; workers go on and find another master, or this one again",
+		 signo);
+	notify_stopping();
+	rpc_drain(&s->rpc);
+	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_drained);
+}
+
+static void tell_reloaded(const struct server *s)
+{
+	log_info("master", NULL, "SIGHUP: certificates read again, for new connections");
+	tell_own_end(s);
+}
+
+static void on_reload(void *arg, int signo)
+{
+	struct server *s = arg;
+	char err[200];
+	if (!s->tls)
+		log_info("master", NULL, "SIGHUP: no certificates are in use");
+	else if (tls_context_reload(s->tls, err, sizeof(err)))
+		log_error("master", NULL, "SIGHUP: the old certificates stay in use: %s", err);
+	else
+		tell_reloaded(s);
+}
+
+static int setup_log(const struct server_config *cfg)
+{
+	enum log_level level;
+	if (log_parse_level(cfg->log_level, &level)) {
+		fprintf(stderr, "reinsd: log-level: \"%s\" is not debug, info, warn or error\n", cfg->log_level);
+		return -EINVAL;
+	}
+	bool json = strcmp(cfg->log_format, "json") == 0;
+	if (!json && strcmp(cfg->log_format, "text") != 0) {
+		fprintf(stderr, "reinsd: log-format: \"%s\" is not text or json\n", cfg->log_format);
+		return -EINVAL;
+	}
+	log_setup(level, json ? LOG_JSON : LOG_TEXT);
+	return 0;
+}
+
+/* Ten thousand workers need ten thousand sockets. */
+static void raise_fd_limit(void)
+{
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+static int start(struct server *s)
+{
+	int rc;
+	raise_fd_limit();
+	default_master_id(s);
+	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
+	    (rc = open_services(s)))
+		return rc;
+	if ((rc = loop_signal_new(s->loop, SIGTERM, on_stop, s, &s->on_term)) ||
+	    (rc = loop_signal_new(s->loop, SIGINT, on_stop, s, &s->on_int)) ||
+	    (rc = loop_signal_new(s->loop, SIGHUP, on_reload, s, &s->on_hup)))
+		return rc;
+	log_info("master", NULL, "reinsd %s (nghttp2 %s) master=%s", REINS_VERSION, nghttp2_version(0)->version_str,
+		 s->cfg.master_id);
+	for (size_t i = 0; i < s->cfg.listen.len; i++)
+		if ((rc = listen_on(s, s->cfg.listen.at[i])))
+			return rc;
+	notify_ready();
+	return 0;
+}
+
+static void stop(struct server *s)
+{
+	grpc_server_free(s->grpc);
+	store_free(s->store);
+	lease_free(s->lease);
+	engine_free(s->engine);
+	loop_signal_free(s->on_term);
+	loop_signal_free(s->on_int);
+	loop_signal_free(s->on_hup);
+	tls_context_free(s->tls);
+	if (s->loop) {
+		loop_turn(s->loop, false);
+		loop_free(s->loop);
+	}
+	settings_done(&server_settings, &s->cfg);
+}
+
+int main(int argc, char **argv)
+{
+	struct server s = { .loop = NULL };
+	switch (settings_load(&server_settings, argc, argv, &s.cfg, NULL, NULL)) {
+	case SETTINGS_EXIT_0: return 0;
+	case SETTINGS_EXIT_64: return EXIT_USAGE;
+	case SETTINGS_RUN: break;
+	}
+	char err[300];
+	if (server_config_check(&s.cfg, err, sizeof(err))) {
+		fprintf(stderr, "reinsd: %s\n", err);
+		return EXIT_USAGE;
+	}
+	if (setup_log(&s.cfg))
+		return EXIT_USAGE;
+	int rc = start(&s);
+	if (rc == 0)
+		loop_run(s.loop);
+	stop(&s);
+	if (rc == 0)
+		log_info("master", NULL, "stopped");
+	return rc == 0 ? (s.store_lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+}

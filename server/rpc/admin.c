@@ -1,0 +1,164 @@
+/* Health, GetServerInfo, ListWorkers: what probes and people ask about the master itself. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/pb/pb.h"
+#include "grpc/health/v1/health.pb-c.h"
+#include "reins/v1/admin_service.pb-c.h"
+#include "server/rpc/rpc.h"
+
+#define REPLY_MAX (4 * 1024 * 1024)
+#define WORKERS_PAGE_MAX 1000
+
+static void reply_message(struct grpc_call *call, const void *message)
+{
+	struct buf b;
+	buf_init(&b, REPLY_MAX);
+	if (pb_pack(message, &b))
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+	else
+		rpc_reply(call, &b);
+	buf_done(&b);
+}
+
+/* "" and the services: SERVING while the store is up and nothing drains; "liveness": whenever we answer. */
+void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	static const char *const services[] = { "", "reins.v1.TaskService", "reins.v1.WorkerService", "reins.v1.AdminService" };
+	struct rpc *rpc = rpc_of(call);
+	Grpc__Health__V1__HealthCheckRequest *req =
+		rpc_unpack(call, &grpc__health__v1__health_check_request__descriptor, data, len);
+	if (!req)
+		return;
+	Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+	bool known = false, live = strcmp(req->service, "liveness") == 0;
+	for (size_t i = 0; i < ARRAY_LEN(services); i++)
+		known = known || strcmp(req->service, services[i]) == 0;
+	m.status = live || (!rpc->draining && engine_ready(rpc->engine))
+			   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+			   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+	if (known || live)
+		reply_message(call, &m);
+	else
+		rpc_refuse(call, STATUS_NOT_FOUND, "service", "service: no such service");
+	pb_free(req);
+}
+
+void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	struct rpc *rpc = rpc_of(call);
+	const struct core_config *cfg = engine_core_config(rpc->engine);
+	struct store *store = engine_store(rpc->engine);
+	struct core_counts counts;
+	core_counts(engine_core(rpc->engine), &counts);
+
+	Google__Protobuf__Timestamp started, now;
+	Google__Protobuf__Duration heartbeat, lease;
+	pb_timestamp_set(&started, rpc->started_wall_us);
+	pb_timestamp_set(&now, clock_wall_us());
+	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
+	pb_duration_set(&lease, cfg->lease_ttl_ns);
+	Reins__V1__ServerLimits limits = REINS__V1__SERVER_LIMITS__INIT;
+	limits.message_bytes = rpc->limits.message_bytes;
+	limits.payload_bytes = rpc->limits.payload_bytes;
+	limits.result_bytes = rpc->limits.result_bytes;
+	limits.error_bytes = rpc->limits.error_bytes;
+	limits.command_env_bytes = rpc->limits.command_env_bytes;
+	limits.params_bytes = rpc->limits.params_bytes;
+	limits.labels = RPC_LABELS_MAX;
+	limits.label_key_bytes = RPC_LABEL_KEY_MAX;
+	limits.label_value_bytes = RPC_LABEL_VALUE_MAX;
+	limits.name_bytes = RPC_NAME_MAX;
+	limits.queues = cfg->max_queues;
+	limits.workers = cfg->max_workers;
+	limits.tasks_per_submit = rpc->limits.tasks_per_submit;
+	limits.log_bytes = rpc->limits.log_bytes;
+	Reins__V1__ServerInfo m = REINS__V1__SERVER_INFO__INIT;
+	m.version = (char *)(uintptr_t)REINS_VERSION;
+	m.master_id = (char *)(uintptr_t)engine_master_id(rpc->engine);
+	m.incarnation = engine_incarnation(rpc->engine);
+	m.started_at = &started;
+	m.now = &now;
+	m.store_kind = (char *)(uintptr_t)rpc->store_kind;
+	m.lease_kind = (char *)(uintptr_t)rpc->lease_kind;
+	m.store_id = (char *)(uintptr_t)engine_store_id(rpc->engine);
+	m.store = engine_ready(rpc->engine) ? REINS__V1__SERVER_INFO__HEALTH__UP : REINS__V1__SERVER_INFO__HEALTH__DOWN;
+	m.store_error = engine_ready(rpc->engine) ? m.store_error : store->down_text;
+	m.lease = engine_lease_up(rpc->engine) ? REINS__V1__SERVER_INFO__HEALTH__UP : REINS__V1__SERVER_INFO__HEALTH__DOWN;
+	m.workers_connected = counts.connected;
+	m.attempts_running = counts.running;
+	m.limits = &limits;
+	m.heartbeat_interval = &heartbeat;
+	m.lease_ttl = &lease;
+	reply_message(call, &m);
+}
+
+struct workers_page {
+	Reins__V1__WorkerInfo items[WORKERS_PAGE_MAX];
+	Reins__V1__WorkerInfo *at[WORKERS_PAGE_MAX];
+	struct core_worker_view views[WORKERS_PAGE_MAX];
+	size_t n, limit;
+	const char *after;
+	bool more;
+};
+
+/* Keeps the `limit` smallest ids above `after`, in order: a page stays right while workers come and go. */
+static void gather(void *arg, const struct core_worker_view *w)
+{
+	struct workers_page *p = arg;
+	if (*p->after && strcmp(w->id, p->after) <= 0)
+		return;
+	size_t at = p->n;
+	while (at > 0 && strcmp(p->views[at - 1].id, w->id) > 0)
+		at--;
+	if (p->n == p->limit) {
+		p->more = true;
+		if (at == p->limit)
+			return;
+		p->n--;
+	}
+	memmove(&p->views[at + 1], &p->views[at], (p->n - at) * sizeof(*p->views));
+	p->views[at] = *w;
+	p->n++;
+}
+
+void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	struct rpc *rpc = rpc_of(call);
+	Reins__V1__ListWorkersRequest *req = rpc_unpack(call, &reins__v1__list_workers_request__descriptor, data, len);
+	if (!req)
+		return;
+	if (req->page_size < 0 || req->page_size > WORKERS_PAGE_MAX) {
+		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "page_size", "page_size: 1 to 1000 are allowed, 0 means 100");
+		pb_free(req);
+		return;
+	}
+	struct workers_page *p = xcalloc(1, sizeof(*p));
+	p->limit = req->page_size ? (size_t)req->page_size : 100;
+	p->after = req->page_token;
+	core_each_worker(engine_core(rpc->engine), gather, p);
+	Reins__V1__ListWorkersResponse m = REINS__V1__LIST_WORKERS_RESPONSE__INIT;
+	for (size_t i = 0; i < p->n; i++) {
+		const struct core_worker_view *v = &p->views[i];
+		Reins__V1__WorkerInfo *w = &p->items[i];
+		reins__v1__worker_info__init(w);
+		w->worker_id = (char *)(uintptr_t)v->id;
+		w->state = !v->peer ? REINS__V1__WORKER_INFO__STATE__DISCONNECTED
+			 : v->draining ? REINS__V1__WORKER_INFO__STATE__DRAINING
+				       : REINS__V1__WORKER_INFO__STATE__CONNECTED;
+		w->session = v->session;
+		w->slots = v->slots;
+		w->slots_used = v->used;
+		w->master_id = (char *)(uintptr_t)engine_master_id(rpc->engine);
+		p->at[i] = w;
+	}
+	m.workers = p->at;
+	m.n_workers = p->n;
+	if (p->more && p->n > 0)
+		m.next_page_token = (char *)(uintptr_t)p->views[p->n - 1].id;
+	reply_message(call, &m);
+	free(p);
+	pb_free(req);
+}

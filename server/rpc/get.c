@@ -1,0 +1,231 @@
+/* GetTask (with `wait`) and CancelTask: both end in reading one task. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/pb/pb.h"
+#include "reins/v1/task_service.pb-c.h"
+#include "server/rpc/rpc.h"
+
+#define REPLY_MAX (16 * 1024 * 1024)
+#define WAIT_MAX_NS (3600 * NS_PER_S)
+/* While a call waits, news come from this master; the store is asked this often for what another one did. */
+#define WAIT_POLL_NS (5 * NS_PER_S)
+
+struct get_call {
+	struct rpc *rpc;
+	struct grpc_call *call; /* NULL once it is over */
+	struct store_get get;
+	struct store_cancel cancel;
+	struct engine_waiter waiter;
+	struct rpc_parked parked;
+	struct loop_timer timer;
+	int64_t wait_until_mono_ns; /* 0: does not wait */
+	bool reading, again;        /* a read is on its way; news came meanwhile */
+	bool cancelling;
+};
+
+static void read_task(struct get_call *g);
+
+static bool terminal(enum store_state s)
+{
+	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
+}
+
+static void get_free(struct get_call *g)
+{
+	engine_unwait(&g->waiter);
+	list_remove(&g->parked.node);
+	loop_timer_stop(&g->timer);
+	store_op_done_fields(&g->get.op);
+	if (g->call)
+		grpc_call_set_user(g->call, NULL);
+	free(g);
+}
+
+/* The call is answered or gone; what is on its way in the store comes back to us first. */
+static void get_over(struct get_call *g)
+{
+	if (g->call)
+		grpc_call_set_user(g->call, NULL);
+	g->call = NULL;
+	if (!g->reading)
+		get_free(g);
+}
+
+void get_on_end(struct grpc_call *call, bool finished)
+{
+	struct get_call *g = grpc_call_user(call);
+	if (g)
+		get_over(g);
+}
+
+void cancel_on_end(struct grpc_call *call, bool finished)
+{
+	get_on_end(call, finished);
+}
+
+static void on_stopping(struct rpc_parked *p)
+{
+	struct get_call *g = container_of(p, struct get_call, parked);
+	if (g->call)
+		rpc_refuse_stopping(g->call);
+	get_over(g);
+}
+
+static void reply_task(struct get_call *g)
+{
+	struct buf b;
+	buf_init(&b, REPLY_MAX);
+	if (rpc_task(g->rpc, &g->get.ret_task, true, &b))
+		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+	else
+		rpc_reply(g->call, &b);
+	buf_done(&b);
+}
+
+static void on_read(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, get.op);
+	g->reading = false;
+	int64_t now = loop_now_mono_ns(g->rpc->loop);
+	if (!g->call) {
+		get_free(g);
+		return;
+	}
+	if (op->result != STORE_OK) {
+		rpc_refuse_store(g->call, op);
+	} else if (!g->get.ret_found) {
+		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	} else if (g->cancelling && (g->get.ret_task.state == STORE_COMPLETED || g->get.ret_task.state == STORE_FAILED)) {
+		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id", "task_id: the task is %s already",
+			   g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED");
+	} else if (!terminal(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
+		store_op_done_fields(op);
+		if (g->again) {
+			read_task(g);
+			return;
+		}
+		loop_timer_set(&g->timer, min_i64(g->wait_until_mono_ns, now + WAIT_POLL_NS));
+		return;
+	} else {
+		reply_task(g);
+	}
+	get_over(g);
+}
+
+static void read_task(struct get_call *g)
+{
+	struct uuid id = g->get.id;
+	memset(&g->get, 0, sizeof(g->get));
+	g->get.op.kind = STORE_GET;
+	g->get.op.done = on_read;
+	g->get.id = id;
+	g->reading = true;
+	g->again = false;
+	/* Waiting begins before the read, so that no news falls between the two. */
+	if (g->wait_until_mono_ns && !g->waiter.head)
+		engine_wait(g->rpc->engine, &g->waiter, &id);
+	store_submit(engine_store(g->rpc->engine), &g->get.op);
+}
+
+static void on_news(struct engine_waiter *w)
+{
+	struct get_call *g = container_of(w, struct get_call, waiter);
+	if (g->reading)
+		g->again = true;
+	else
+		read_task(g);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+	struct get_call *g = container_of(t, struct get_call, timer);
+	if (!g->reading)
+		read_task(g);
+}
+
+static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *id)
+{
+	struct get_call *g = calloc(1, sizeof(*g));
+	if (!g) {
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		return NULL;
+	}
+	g->rpc = rpc_of(call);
+	g->call = call;
+	g->get.op.kind = STORE_GET; /* for store_op_done_fields */
+	g->get.id = *id;
+	g->waiter.wake = on_news;
+	list_init(&g->waiter.node);
+	list_init(&g->parked.node);
+	g->parked.end = on_stopping;
+	loop_timer_init(&g->timer, g->rpc->loop, on_timer);
+	grpc_call_set_user(call, g);
+	return g;
+}
+
+void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	Reins__V1__GetTaskRequest *req = rpc_unpack(call, &reins__v1__get_task_request__descriptor, data, len);
+	if (!req)
+		return;
+	struct uuid id;
+	int64_t wait_ns = 0;
+	struct get_call *g = NULL;
+	if (rpc_parse_id(call, req->task_id, &id) == 0) {
+		if (pb_duration_ns(req->wait, &wait_ns) || wait_ns < 0)
+			rpc_refuse(call, STATUS_INVALID_ARGUMENT, "wait", "wait: not a duration of 0 or more");
+		else if (wait_ns > 0 && rpc_of(call)->draining)
+			rpc_refuse_stopping(call);
+		else
+			g = get_call_new(call, &id);
+	}
+	pb_free(req);
+	if (!g)
+		return;
+	if (wait_ns > 0) {
+		g->wait_until_mono_ns = loop_now_mono_ns(g->rpc->loop) + min_i64(wait_ns, WAIT_MAX_NS);
+		list_push_back(&g->rpc->parked, &g->parked.node);
+	}
+	read_task(g);
+}
+
+static void on_cancelled(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, cancel.op);
+	g->reading = false;
+	engine_cancelled(g->rpc->engine, &g->cancel);
+	if (!g->call) {
+		get_free(g);
+	} else if (op->result != STORE_OK) {
+		rpc_refuse_store(g->call, op);
+		get_over(g);
+	} else if (g->cancel.ret_verdict == STORE_CANCEL_NOT_FOUND) {
+		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		get_over(g);
+	} else {
+		g->cancelling = g->cancel.ret_verdict == STORE_CANCEL_TERMINAL;
+		read_task(g);
+	}
+}
+
+void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	Reins__V1__CancelTaskRequest *req = rpc_unpack(call, &reins__v1__cancel_task_request__descriptor, data, len);
+	if (!req)
+		return;
+	struct uuid id;
+	struct get_call *g = NULL;
+	if (strlen(req->reason) > 255)
+		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "reason", "reason: longer than 255 bytes");
+	else if (rpc_parse_id(call, req->task_id, &id) == 0)
+		g = get_call_new(call, &id);
+	pb_free(req);
+	if (!g)
+		return;
+	g->reading = true;
+	g->cancel.op.kind = STORE_CANCEL;
+	g->cancel.op.done = on_cancelled;
+	g->cancel.id = id;
+	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
+}

@@ -1,0 +1,124 @@
+/* The method table, and what all handlers share. */
+#include "server/rpc/rpc.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/pb/pb.h"
+#include "server/rpc/session.h"
+#include "server/rpc/view.h"
+
+#define TASKS "/reins.v1.TaskService/"
+#define WORKERS "/reins.v1.WorkerService/"
+#define ADMIN "/reins.v1.AdminService/"
+
+const struct grpc_method rpc_methods[] = {
+	{ .path = TASKS "SubmitTask", .shape = GRPC_UNARY, .on_request = submit_on_request, .on_end = submit_on_end },
+	{ .path = TASKS "SubmitTasks", .shape = GRPC_UNARY, .on_request = submit_many_on_request, .on_end = submit_on_end },
+	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
+	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
+	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
+	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
+	  .on_writable = logs_on_writable, .on_end = logs_on_end },
+	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
+	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
+	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request },
+	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
+};
+const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);
+
+struct rpc *rpc_of(struct grpc_call *call)
+{
+	return grpc_call_app(call);
+}
+
+void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...)
+{
+	struct refusal r;
+	char text[sizeof(r.message)];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	(void)refuse(&r, code, field, "%s", text);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
+{
+	struct refusal r;
+	if (op->result == STORE_REFUSED) {
+		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
+	} else {
+		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away: %s%s", op->text,
+			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
+		r.retry_after_ms = 1000;
+	}
+	grpc_call_finish(call, &r);
+}
+
+void rpc_init(struct rpc *rpc)
+{
+	list_init(&rpc->sessions);
+	list_init(&rpc->parked);
+}
+
+void rpc_drain(struct rpc *rpc)
+{
+	rpc->draining = true;
+	session_end_all(rpc);
+	struct list *n;
+	while ((n = list_pop_front(&rpc->parked))) {
+		struct rpc_parked *p = container_of(n, struct rpc_parked, node);
+		p->end(p);
+	}
+}
+
+void rpc_refuse_stopping(struct grpc_call *call)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the master stops");
+	r.retry_after_ms = 1000;
+	grpc_call_finish(call, &r);
+}
+
+void rpc_reply(struct grpc_call *call, const struct buf *b)
+{
+	int rc = grpc_call_send(call, buf_head(b), buf_len(b));
+	if (rc == -EMSGSIZE)
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply has %zu bytes, more than a client takes", buf_len(b));
+	else if (rc && rc != -EPIPE)
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+	else
+		grpc_call_finish(call, NULL);
+}
+
+int rpc_parse_id(struct grpc_call *call, const char *text, struct uuid *ret)
+{
+	if (uuid_parse(text, strlen(text), ret) == 0)
+		return 0;
+	rpc_refuse(call, STATUS_INVALID_ARGUMENT, "task_id", "task_id: %s; a UUID of 36 characters is wanted",
+		   *text ? "not a task id" : "missing");
+	return -1;
+}
+
+void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len)
+{
+	struct refusal r;
+	void *m = pb_unpack(type, data, len, NULL, &r);
+	if (!m)
+		grpc_call_finish(call, &r);
+	return m;
+}
+
+int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b)
+{
+	char reason[512] = "";
+	if (t->state == STORE_PENDING)
+		core_why_pending(engine_core(rpc->engine), t->core.queue, &t->core.need, t->core.exclusive, reason,
+				 sizeof(reason));
+	return view_task(t, full, reason, b);
+}

@@ -1,0 +1,78 @@
+/* The services that reinsd answers, on the engine and the store. */
+#ifndef REINS_RPC_H
+#define REINS_RPC_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/grpc/server.h"
+#include "server/engine/engine.h"
+#include "server/rpc/rpc_limits.h"
+
+struct rpc {
+	struct engine *engine;
+	struct loop *loop;
+	struct rpc_limits limits;
+	int64_t started_wall_us;
+	const char *store_kind, *lease_kind;
+	struct list sessions;  /* struct session */
+	struct list parked;    /* struct rpc_parked */
+	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
+};
+
+/* A call that waits for news, not for the store: it is ended when the master stops. */
+struct rpc_parked {
+	struct list node;
+	/* Refuses the call with rpc_refuse_stopping. */
+	void (*end)(struct rpc_parked *p);
+};
+
+void rpc_init(struct rpc *rpc);
+/* The master stops: sessions and parked calls end with UNAVAILABLE, later ones at once. Other calls go on. */
+void rpc_drain(struct rpc *rpc);
+
+/* The method table: all that is not in it answers UNIMPLEMENTED. */
+extern const struct grpc_method rpc_methods[];
+extern const size_t rpc_n_methods;
+
+/* ---- for the handlers ---- */
+
+/* Ends the call with a refusal. */
+void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* The refusal of an operation that was not STORE_OK: UNAVAILABLE with RetryInfo, or INVALID_ARGUMENT. */
+void rpc_refuse_store(struct grpc_call *call, const struct store_op *op);
+/* UNAVAILABLE with RetryInfo: another master, or this one after its restart, can be asked. */
+void rpc_refuse_stopping(struct grpc_call *call);
+/* Sends an encoded reply and ends the call OK. */
+void rpc_reply(struct grpc_call *call, const struct buf *b);
+/* A task id of a request; on failure the call has been ended and -1 is returned. */
+int rpc_parse_id(struct grpc_call *call, const char *text, struct uuid *ret) MUST_CHECK;
+/* pb_unpack; on failure the call has been ended and NULL is returned. */
+void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len) MUST_CHECK;
+struct rpc *rpc_of(struct grpc_call *call);
+/* Appends the Task, with pending_reason where it waits. */
+int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b) MUST_CHECK;
+
+
+/* handlers, by file */
+void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void submit_many_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void submit_on_end(struct grpc_call *call, bool finished);
+void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void get_on_end(struct grpc_call *call, bool finished);
+void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void cancel_on_end(struct grpc_call *call, bool finished);
+void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void list_on_end(struct grpc_call *call, bool finished);
+void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void logs_on_writable(struct grpc_call *call);
+void logs_on_end(struct grpc_call *call, bool finished);
+void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
+void worker_on_start(struct grpc_call *call);
+void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len);
+void worker_on_half_close(struct grpc_call *call);
+void worker_on_writable(struct grpc_call *call);
+void worker_on_end(struct grpc_call *call, bool finished);
+void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+
+#endif

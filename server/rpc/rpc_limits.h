@@ -1,0 +1,24 @@
+/* What a client may ask for, as far as it can be set.  GetServerInfo tells it to clients. */
+#ifndef REINS_RPC_LIMITS_H
+#define REINS_RPC_LIMITS_H
+
+#include "common/base/base.h"
+
+struct rpc_limits {
+	int64_t message_bytes;     /* 4 MiB */
+	int64_t payload_bytes;     /* 1 MiB */
+	int64_t result_bytes;      /* 1 MiB */
+	int64_t error_bytes;       /* 16 KiB */
+	int64_t command_env_bytes; /* 256 KiB */
+	int64_t params_bytes;      /* 64 KiB */
+	int64_t log_bytes;         /* 64 MiB per attempt */
+	int64_t tasks_per_submit;  /* 10,000 */
+};
+
+#define RPC_NAME_MAX 255
+#define RPC_LABELS_MAX 64
+#define RPC_LABEL_KEY_MAX 63
+#define RPC_LABEL_VALUE_MAX 255
+#define RPC_LOG_CHUNK_MAX (64 * 1024)
+
+#endif

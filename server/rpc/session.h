@@ -1,0 +1,68 @@
+/* One worker's stream, in two files: session_in.c reads what the worker says, session_out.c says what the
+ * engine wants said.  Shared by these two; rpc.c ends them all. */
+#ifndef REINS_RPC_SESSION_H
+#define REINS_RPC_SESSION_H
+
+#include "common/base/map.h"
+#include "common/loop/loop.h"
+#include "server/rpc/rpc.h"
+
+struct session {
+	struct engine_peer peer;
+	struct rpc *rpc;
+	struct grpc_call *call; /* NULL once the stream is over */
+	bool closing;           /* finish was called: nothing more is said or heard */
+	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
+	int refs;               /* operations in the store that point here */
+
+	struct list at_rpc;     /* in rpc.sessions while the stream lives */
+
+	/* Hello, as its pieces come */
+	bool hello_begun;
+	char worker[CORE_NAME_MAX + 1];
+	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
+	struct core_event hello;
+	char **queues;
+	struct core_attempt *held;
+	size_t n_held, cap_held;
+	struct loop_timer hello_timer;
+
+	/* attempts with log or start on their way to the store */
+	struct map attempts;
+	size_t held_bytes; /* log and outcome bytes that wait for the store */
+	struct list starting;
+	struct loop_timer start_timer;
+
+	struct loop_timer cert_timer; /* from hello on, if the worker has a certificate */
+	int64_t cert_ends_wall_us;
+
+	/* what is to be said at the end of the turn */
+	struct loop_dirty out;
+	struct buf dispatch; /* encoded DispatchedTask fields of `number` */
+	int64_t dispatch_number, last_number;
+	struct buf verdicts; /* encoded OutcomeVerdict fields */
+	struct buf stored;   /* encoded LogStored fields */
+	int64_t acked;       /* number of the newest heartbeat that was acknowledged */
+	bool ack_due;
+	struct list backlog; /* messages that the stream's queue had no room for */
+	size_t backlog_bytes;
+};
+
+extern const struct engine_peer_ops session_peer_ops;
+
+/* session_out.c */
+void session_out_init(struct session *s);
+void session_out_done(struct session *s);
+/* LogStored for the next heartbeat_ack, which goes out at the end of this turn. */
+void session_log_stored(struct session *s, const struct core_attempt *at, int64_t offset);
+void session_out_writable(struct session *s);
+
+/* session_in.c */
+/* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
+void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Ends the stream of every worker: the master goes. */
+void session_end_all(struct rpc *rpc);
+
+#endif

@@ -1,0 +1,688 @@
+/* What a worker says on its stream.  Hello is gathered from its pieces; then each message becomes events of the
+ * engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
+ * stored: who sees a terminal state can read the last byte.
+ *
+ * Bounded: attempts with something on its way by twice the list's limit, their bytes by HELD_BYTES_MAX. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/log/log.h"
+#include "common/pb/pb.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "server/rpc/session.h"
+#include "server/rpc/spec.h"
+#include "server/rpc/worker_cert.h"
+
+#define HELLO_TIMEOUT_NS (10 * NS_PER_S)
+#define HELD_BYTES_MAX (64 * 1024 * 1024)
+#define CERT_LOOK_US (60 * INT64_C(1000000))
+#define STOPPING "the master stops; connect again, or to another"
+#define SLOTS_MAX 10000
+#define QUEUES_MAX 1000
+/* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
+#define START_DELAY_NS (200 * NS_PER_MS)
+
+struct outcome {
+	struct engine_outcome engine;
+	struct session *session;
+	struct list node; /* parked behind its log */
+	char *error;
+	size_t bytes;
+};
+
+/* An attempt with log or start on its way. */
+struct attempt {
+	struct map_node by_ref;
+	struct core_attempt ref;
+	struct session *session;
+	int logs_pending;
+	int64_t stored; /* all bytes before it are */
+	struct list starting;
+	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
+	bool start_pending;
+	struct store_started start_op;
+	struct outcome *parked;
+};
+
+struct log_op {
+	struct store_log_append append;
+	struct attempt *attempt;
+};
+
+static void session_free(struct session *s)
+{
+	loop_timer_stop(&s->hello_timer);
+	loop_timer_stop(&s->start_timer);
+	loop_timer_stop(&s->cert_timer);
+	for (struct map_node *n = map_first(&s->attempts), *next; n; n = next) {
+		next = map_next(&s->attempts, n);
+		free(container_of(n, struct attempt, by_ref));
+	}
+	map_done(&s->attempts);
+	for (size_t i = 0; i < s->hello.hello.n_queues; i++)
+		free(s->queues[i]);
+	free(s->queues);
+	free(s->held);
+	session_out_done(s);
+	free(s);
+}
+
+static void session_unref(struct session *s)
+{
+	if (--s->refs == 0)
+		session_free(s);
+}
+
+/* Who is refused comes again and again. */
+static void log_ended(const struct session *s, enum status_code code, const char *text)
+{
+	static struct log_repeats refusals;
+	bool refused = code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
+	int64_t left_out;
+	if (refused && !log_repeats_pass(&refusals, clock_mono_ns(), NS_PER_S / 10, text, &left_out))
+		return;
+	log_line(refused ? LOG_WARN : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
+		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
+}
+
+void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+{
+	if (s->closing)
+		return;
+	s->closing = true;
+	struct refusal r;
+	char text[sizeof(r.message)];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	(void)refuse(&r, code, NULL, "%s", text);
+	log_ended(s, code, text);
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	if (s->call)
+		grpc_call_finish(s->call, &r);
+}
+
+void session_end_all(struct rpc *rpc)
+{
+	list_each(it, &rpc->sessions)
+		session_end(container_of(it, struct session, at_rpc), STATUS_UNAVAILABLE, STOPPING);
+}
+
+static int bad_message(struct session *s, const char *what)
+{
+	session_end(s, STATUS_INVALID_ARGUMENT, "%s", what);
+	return -1;
+}
+
+static int parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret)
+{
+	if (uuid_parse(task_id, strlen(task_id), &ret->task) || attempt < 1)
+		return bad_message(s, "an attempt is not named by a task id and a number from 1");
+	ret->attempt = attempt;
+	return 0;
+}
+
+/* ---- attempts ---- */
+
+static struct attempt *find_attempt(struct session *s, const struct core_attempt *ref)
+{
+	struct map_node *n = map_get(&s->attempts, ref, sizeof(*ref));
+	return n ? container_of(n, struct attempt, by_ref) : NULL;
+}
+
+static struct attempt *need_attempt(struct session *s, const struct core_attempt *ref)
+{
+	struct attempt *a = find_attempt(s, ref);
+	if (a)
+		return a;
+	if (s->attempts.len >= 2 * (size_t)engine_core_config(s->rpc->engine)->max_held) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more attempts than a worker may hold");
+		return NULL;
+	}
+	a = xcalloc(1, sizeof(*a));
+	a->ref = *ref;
+	a->session = s;
+	list_init(&a->starting);
+	map_put(&s->attempts, &a->by_ref, &a->ref, sizeof(a->ref));
+	return a;
+}
+
+static void forget_if_idle(struct attempt *a)
+{
+	if (a->logs_pending || a->start_pending || a->parked || !list_empty(&a->starting))
+		return;
+	map_remove(&a->session->attempts, &a->by_ref);
+	free(a);
+}
+
+static void hand_on(struct session *s, struct outcome *o)
+{
+	if (s->call && !s->closing)
+		engine_outcome(s->rpc->engine, &s->peer, &o->engine);
+	else
+		o->engine.done(&o->engine); /* the worker sends it again in its next session */
+}
+
+/* ---- started ---- */
+
+static void on_start_stored(struct store_op *op)
+{
+	struct attempt *a = container_of(op, struct attempt, start_op.op);
+	struct session *s = a->session;
+	a->start_pending = false;
+	if (op->result == STORE_OK)
+		engine_news(s->rpc->engine, &a->ref.task, false);
+	forget_if_idle(a);
+	session_unref(s);
+}
+
+static void on_start_timer(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, start_timer);
+	int64_t now = loop_now_mono_ns(s->rpc->loop);
+	while (!list_empty(&s->starting)) {
+		struct attempt *a = container_of(s->starting.next, struct attempt, starting);
+		if (a->start_due_mono_ns > now) {
+			loop_timer_set(t, a->start_due_mono_ns);
+			return;
+		}
+		list_remove(&a->starting);
+		a->start_pending = true;
+		s->refs++;
+		a->start_op = (struct store_started){
+			.op = { .kind = STORE_STARTED, .done = on_start_stored },
+			.at = a->ref,
+			.worker = s->worker,
+			.started_wall_us = a->started_wall_us,
+		};
+		store_submit(engine_store(s->rpc->engine), &a->start_op.op);
+	}
+}
+
+static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
+{
+	struct core_attempt ref;
+	int64_t wall_us;
+	if (parse_ref(s, m->task_id, m->attempt, &ref) || pb_timestamp_us(m->started_at, &wall_us))
+		return;
+	struct attempt *a = need_attempt(s, &ref);
+	if (!a || a->start_pending || !list_empty(&a->starting))
+		return;
+	a->started_wall_us = wall_us;
+	a->start_due_mono_ns = loop_now_mono_ns(s->rpc->loop) + START_DELAY_NS;
+	list_push_back(&s->starting, &a->starting);
+	if (!loop_timer_active(&s->start_timer))
+		loop_timer_set(&s->start_timer, a->start_due_mono_ns);
+}
+
+/* ---- logs ---- */
+
+static void on_log_stored(struct store_op *op)
+{
+	struct log_op *l = container_of(op, struct log_op, append.op);
+	struct attempt *a = l->attempt;
+	struct session *s = a->session;
+	int64_t end = l->append.offset + (int64_t)l->append.data->len;
+	s->held_bytes -= l->append.data->len;
+	a->logs_pending--;
+	if (op->result == STORE_OK) {
+		a->stored = max_i64(a->stored, end);
+		if (s->call && !s->closing)
+			session_log_stored(s, &a->ref, a->stored);
+		engine_news(s->rpc->engine, &a->ref.task, true);
+	}
+	blob_unref(l->append.data);
+	free(l);
+	if (a->parked && a->logs_pending == 0) {
+		struct outcome *o = a->parked;
+		a->parked = NULL;
+		hand_on(s, o);
+	}
+	forget_if_idle(a);
+	session_unref(s);
+}
+
+static void on_log(struct session *s, const Reins__V1__Log *m)
+{
+	struct core_attempt ref;
+	if (parse_ref(s, m->task_id, m->attempt, &ref))
+		return;
+	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
+	if (m->offset < 0 || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
+		(void)bad_message(s, "log: offset below 0, more than 64 KiB, or no such stream");
+		return;
+	}
+	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
+	if (m->data.len == 0)
+		return;
+	if (m->offset + (int64_t)m->data.len > s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX) {
+		session_log_stored(s, &ref, m->offset + (int64_t)m->data.len);
+		return;
+	}
+	if (s->held_bytes + m->data.len > HELD_BYTES_MAX) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", HELD_BYTES_MAX >> 20);
+		return;
+	}
+	struct attempt *a = need_attempt(s, &ref);
+	struct log_op *l = a ? calloc(1, sizeof(*l)) : NULL;
+	struct blob *data = l ? blob_new(m->data.data, m->data.len) : NULL;
+	if (!data) {
+		free(l);
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		return;
+	}
+	l->attempt = a;
+	l->append.op.kind = STORE_LOG_APPEND;
+	l->append.op.done = on_log_stored;
+	l->append.at = ref;
+	l->append.worker = s->worker;
+	l->append.stream = m->stream == REINS__V1__LOG_STREAM__STDERR ? STORE_STDERR : STORE_STDOUT;
+	l->append.offset = m->offset;
+	l->append.data = data;
+	s->held_bytes += data->len;
+	a->logs_pending++;
+	s->refs++;
+	store_submit(engine_store(s->rpc->engine), &l->append.op);
+}
+
+/* ---- outcomes ---- */
+
+static void on_outcome_done(struct engine_outcome *eo)
+{
+	struct outcome *o = container_of(eo, struct outcome, engine);
+	struct session *s = o->session;
+	s->held_bytes -= o->bytes;
+	blob_unref(o->engine.rec.result);
+	free(o->error);
+	free(o);
+	session_unref(s);
+}
+
+static enum store_outcome outcome_of(Reins__V1__Outcome__Kind kind)
+{
+	switch (kind) {
+	case REINS__V1__OUTCOME__KIND__SUCCEEDED: return STORE_SUCCEEDED;
+	case REINS__V1__OUTCOME__KIND__FAILED: return STORE_PROGRAM_FAILED;
+	case REINS__V1__OUTCOME__KIND__LAUNCH_FAILED: return STORE_LAUNCH_FAILED;
+	case REINS__V1__OUTCOME__KIND__STOPPED: return STORE_STOPPED;
+	case REINS__V1__OUTCOME__KIND__TIMED_OUT: return STORE_TIMED_OUT;
+	default: return 0;
+	}
+}
+
+static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *m, const struct core_attempt *ref)
+{
+	struct outcome *o = calloc(1, sizeof(*o));
+	if (!o)
+		return NULL;
+	struct store_record *rec = &o->engine.rec;
+	size_t error_len = min_sz(m->error.len, (size_t)s->rpc->limits.error_bytes);
+	bool too_large = m->result.len > (size_t)s->rpc->limits.result_bytes;
+	o->session = s;
+	o->engine.done = on_outcome_done;
+	list_init(&o->node);
+	rec->op.kind = STORE_RECORD;
+	rec->at = *ref;
+	rec->worker = s->worker;
+	rec->outcome = outcome_of(m->kind);
+	rec->has_exit_code = m->has_exit_code_case == REINS__V1__OUTCOME__HAS_EXIT_CODE_EXIT_CODE;
+	rec->exit_code = rec->has_exit_code ? m->exit_code : 0;
+	rec->has_signal = m->signal != 0;
+	rec->signal = m->signal;
+	rec->result_too_large = too_large ? (int64_t)m->result.len
+			      : m->result_bytes > (int64_t)m->result.len ? m->result_bytes : 0;
+	rec->log_end = m->log_end;
+	if (pb_timestamp_us(m->started_at, &rec->started_wall_us))
+		rec->started_wall_us = 0;
+	if (pb_timestamp_us(m->finished_at, &rec->finished_wall_us))
+		rec->finished_wall_us = 0;
+	o->bytes = error_len + (too_large ? 0 : m->result.len);
+	if (error_len) {
+		o->error = malloc(error_len);
+		if (!o->error) {
+			free(o);
+			return NULL;
+		}
+		memcpy(o->error, m->error.data, error_len);
+		rec->error = (struct store_bytes){ (uint8_t *)o->error, error_len };
+	}
+	if (m->result.len && !too_large) {
+		rec->result = blob_new(m->result.data, m->result.len);
+		if (!rec->result) {
+			free(o->error);
+			free(o);
+			return NULL;
+		}
+	}
+	return o;
+}
+
+static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
+{
+	struct core_attempt ref;
+	if (parse_ref(s, m->task_id, m->attempt, &ref))
+		return;
+	if (m->kind == REINS__V1__OUTCOME__KIND__LOST) {
+		/* Acknowledged before the store has the loss: if we end in between, the worker's next list lacks the
+		 * attempt, which comes to the same. */
+		engine_attempt_event(s->rpc->engine, &s->peer, CORE_EV_LOST, &ref);
+		session_peer_ops.outcome_ack(&s->peer, &ref, CORE_RECORD_FENCED);
+		session_peer_ops.flush(&s->peer);
+		return;
+	}
+	if (!outcome_of(m->kind)) {
+		(void)bad_message(s, "outcome: no such kind");
+		return;
+	}
+	struct outcome *o = s->held_bytes + m->result.len + m->error.len > HELD_BYTES_MAX ? NULL : outcome_new(s, m, &ref);
+	if (!o) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", HELD_BYTES_MAX >> 20);
+		return;
+	}
+	s->held_bytes += o->bytes;
+	s->refs++;
+	struct attempt *a = find_attempt(s, &ref);
+	if (a)
+		list_remove(&a->starting); /* the outcome says when it started */
+	if (a && a->logs_pending && !a->parked) {
+		a->parked = o;
+		return;
+	}
+	if (a && a->parked) {
+		o->engine.done(&o->engine); /* said twice: the first one waits for its log already */
+		return;
+	}
+	hand_on(s, o);
+	if (a)
+		forget_if_idle(a);
+}
+
+/* ---- hello ---- */
+
+static int add_held(struct session *s, const struct core_attempt *ref)
+{
+	if (s->n_held >= (size_t)engine_core_config(s->rpc->engine)->max_held) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "hello: more attempts than a worker may hold");
+		return -1;
+	}
+	if (s->n_held == s->cap_held) {
+		size_t cap = s->cap_held ? s->cap_held * 2 : 64;
+		void *held = realloc(s->held, cap * sizeof(*s->held));
+		if (!held) {
+			session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+			return -1;
+		}
+		s->held = held;
+		s->cap_held = cap;
+	}
+	s->held[s->n_held++] = *ref;
+	return 0;
+}
+
+static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN])
+{
+	if (strlen(hex) != 2 * CORE_INSTANCE_LEN || strspn(hex, "0123456789abcdefABCDEF") != 2 * CORE_INSTANCE_LEN)
+		return -EINVAL;
+	for (size_t i = 0; i < CORE_INSTANCE_LEN; i++) {
+		char pair[3] = { hex[2 * i], hex[2 * i + 1], '\0' };
+		ret[i] = (uint8_t)strtoul(pair, NULL, 16);
+	}
+	return 0;
+}
+
+static int check_certificate(struct session *s)
+{
+	const struct stream_peer *peer = grpc_call_peer(s->call);
+	char named[128];
+	if (worker_cert_allows(peer, s->worker))
+		return 0;
+	worker_cert_names(peer, named, sizeof(named));
+	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
+		    "(deploy/tls worker %s)", named, s->worker, s->worker);
+	return -1;
+}
+
+/* The stream outlives the handshake, where dates are looked at, by months. */
+static void on_cert_timer(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, cert_timer);
+	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
+	if (left_us <= 0)
+		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
+	else /* in steps, since the wall clock can be set */
+		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
+}
+
+static int hello_first(struct session *s, const Reins__V1__Hello *m)
+{
+	struct core_event *ev = &s->hello;
+	const char *store_id = engine_store_id(s->rpc->engine);
+	if (m->protocol != 1)
+		return bad_message(s, "hello.protocol: this server speaks version 1");
+	if (!spec_name_ok(m->worker_id))
+		return bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
+	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
+	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
+	if (check_certificate(s))
+		return -1;
+	if (parse_instance(m->instance, ev->hello.instance))
+		return bad_message(s, "hello.instance: not 32 hex digits");
+	if (m->slots < 1 || m->slots > SLOTS_MAX)
+		return bad_message(s, "hello.slots: not from 1 to 10000");
+	if (m->n_queues > QUEUES_MAX)
+		return bad_message(s, "hello.queues: more than 1000");
+	if (!engine_ready(s->rpc->engine)) {
+		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
+		return -1;
+	}
+	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
+		session_end(s, STATUS_DATA_LOSS, "this master's store is %s; the worker holds attempts of store %s", store_id,
+			    m->store_id);
+		return -1;
+	}
+	ev->hello.capacity.slots = m->slots;
+	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
+		return bad_message(s, "hello.resources: below 0");
+	if (m->resources)
+		ev->hello.capacity.have = (struct core_need){
+			.memory_bytes = m->resources->memory_bytes,
+			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
+			.gpus = m->resources->gpus,
+		};
+	ev->hello.enforces_lease = m->enforces_exclusive_lease;
+	ev->hello.in_process = m->tasks_die_with_process;
+	ev->hello.draining = s->paused = m->paused;
+	s->queues = xcalloc(m->n_queues + 1, sizeof(*s->queues));
+	for (size_t i = 0; i < m->n_queues; i++) {
+		s->queues[i] = xstrdup(m->queues[i]);
+		ev->hello.n_queues = i + 1;
+		if (!spec_name_ok(m->queues[i]))
+			return bad_message(s, "hello.queues: not a queue's name");
+	}
+	s->hello_begun = true;
+	return 0;
+}
+
+static void on_hello(struct session *s, const Reins__V1__Hello *m)
+{
+	if (s->greeted) {
+		session_end(s, STATUS_FAILED_PRECONDITION, "hello: said already");
+		return;
+	}
+	if (!s->hello_begun && hello_first(s, m))
+		return;
+	for (size_t i = 0; i < m->n_attempts; i++) {
+		struct core_attempt ref;
+		if (parse_ref(s, m->attempts[i]->task_id, m->attempts[i]->attempt, &ref) || add_held(s, &ref))
+			return;
+	}
+	if (!m->last)
+		return;
+	loop_timer_stop(&s->hello_timer);
+	s->greeted = true;
+	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
+	if (s->cert_ends_wall_us)
+		loop_timer_set(&s->cert_timer, 0);
+	s->hello.hello.worker = s->worker;
+	s->hello.hello.queues = (const char *const *)s->queues;
+	s->hello.hello.held = s->held;
+	s->hello.hello.n_held = s->n_held;
+	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
+	engine_hello(s->rpc->engine, &s->peer, &s->hello);
+	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+		 s->hello.hello.capacity.slots, s->n_held);
+}
+
+static void on_hello_timeout(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, hello_timer);
+	session_end(s, STATUS_DEADLINE_EXCEEDED, "no complete hello within 10 s");
+}
+
+/* ---- the rest ---- */
+
+static void takes_work(struct session *s)
+{
+	if (!s->closing)
+		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining);
+}
+
+static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
+{
+	struct core_attempt *held = xcalloc(m->n_attempts + 1, sizeof(*held));
+	size_t n = 0;
+	for (; n < m->n_attempts; n++)
+		if (parse_ref(s, m->attempts[n]->task_id, m->attempts[n]->attempt, &held[n]))
+			break;
+	if (n == m->n_attempts)
+		engine_heartbeat(s->rpc->engine, &s->peer, m->number, m->last_dispatch, held, n);
+	free(held);
+	if (!m->paused != !s->paused) {
+		s->paused = m->paused;
+		takes_work(s);
+	}
+}
+
+static void each_ref(struct session *s, enum core_event_type type, const char *task_id, int32_t attempt)
+{
+	struct core_attempt ref;
+	if (parse_ref(s, task_id, attempt, &ref) == 0)
+		engine_attempt_event(s->rpc->engine, &s->peer, type, &ref);
+}
+
+static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
+{
+	if (m->kind_case == REINS__V1__WORKER_MESSAGE__KIND_HELLO) {
+		on_hello(s, m->hello);
+		return;
+	}
+	if (!s->greeted) {
+		session_end(s, STATUS_FAILED_PRECONDITION, "hello must come first");
+		return;
+	}
+	switch (m->kind_case) {
+	case REINS__V1__WORKER_MESSAGE__KIND_HEARTBEAT:
+		on_heartbeat(s, m->heartbeat);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_ACCEPTED:
+		for (size_t i = 0; i < m->accepted->n_attempts && !s->closing; i++)
+			each_ref(s, CORE_EV_ACCEPTED, m->accepted->attempts[i]->task_id, m->accepted->attempts[i]->attempt);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_REFUSED:
+		for (size_t i = 0; i < m->refused->n_attempts && !s->closing; i++)
+			each_ref(s, CORE_EV_REFUSED, m->refused->attempts[i]->task_id, m->refused->attempts[i]->attempt);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_STARTED:
+		for (size_t i = 0; i < m->started->n_attempts && !s->closing; i++)
+			on_started(s, m->started->attempts[i]);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_LOG:
+		on_log(s, m->log);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_OUTCOME:
+		for (size_t i = 0; i < m->outcome->n_outcomes && !s->closing; i++)
+			on_outcome(s, m->outcome->outcomes[i]);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
+		s->draining = !m->draining->resumed;
+		takes_work(s);
+		break;
+	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
+	default:
+		break;
+	}
+}
+
+void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	struct session *s = grpc_call_user(call);
+	if (!s || s->closing)
+		return;
+	struct refusal r;
+	Reins__V1__WorkerMessage *m = pb_unpack(&reins__v1__worker_message__descriptor, data, len, NULL, &r);
+	if (!m) {
+		session_end(s, r.code, "%s", r.message);
+		return;
+	}
+	handle(s, m);
+	pb_free(m);
+}
+
+void worker_on_start(struct grpc_call *call)
+{
+	struct session *s = xcalloc(1, sizeof(*s));
+	s->rpc = rpc_of(call);
+	s->call = call;
+	s->refs = 1;
+	map_init(&s->attempts);
+	list_init(&s->starting);
+	list_push_back(&s->rpc->sessions, &s->at_rpc);
+	session_out_init(s);
+	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
+	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
+	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
+	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
+	grpc_call_set_user(call, s);
+	if (s->rpc->draining)
+		session_end(s, STATUS_UNAVAILABLE, STOPPING);
+}
+
+/* The worker says no more: its stream is of no use any longer. */
+void worker_on_half_close(struct grpc_call *call)
+{
+	struct session *s = grpc_call_user(call);
+	if (!s || s->closing)
+		return;
+	s->closing = true;
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	grpc_call_finish(call, NULL);
+}
+
+void worker_on_writable(struct grpc_call *call)
+{
+	struct session *s = grpc_call_user(call);
+	if (s)
+		session_out_writable(s);
+}
+
+void worker_on_end(struct grpc_call *call, bool finished)
+{
+	struct session *s = grpc_call_user(call);
+	if (!s)
+		return;
+	if (!s->closing && s->greeted)
+		log_info("worker", s->log_name, "stream lost");
+	s->call = NULL;
+	s->closing = true;
+	list_remove(&s->at_rpc);
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	loop_unmark(&s->out);
+	loop_timer_stop(&s->hello_timer);
+	loop_timer_stop(&s->start_timer);
+	loop_timer_stop(&s->cert_timer);
+	session_unref(s);
+}

@@ -1,0 +1,328 @@
+/* Messages to a worker.  What the engine says in one turn goes out together: all tasks in one Dispatch, all verdicts
+ * in one OutcomeAck. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/pb/pb.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "server/rpc/session.h"
+#include "server/rpc/wire.h"
+
+#define PIECE_MAX (1024 * 1024)        /* clients take 4 MiB; a task of the largest size still fits beside it */
+#define BACKLOG_MAX (16 * 1024 * 1024) /* for a worker that reads too slowly: then its stream ends */
+#define ADOPTED_PER_PIECE 1000
+
+/* Field numbers of worker_service.proto. */
+enum { MSG_HEARTBEAT_ACK = 2, MSG_DISPATCH = 3, MSG_OUTCOME_ACK = 5 };
+
+struct queued {
+	struct list node;
+	size_t len;
+	uint8_t data[];
+};
+
+static void out_of_room(struct session *s)
+{
+	session_end(s, STATUS_RESOURCE_EXHAUSTED, "the worker reads too slowly: more than %d MiB wait for it",
+		    BACKLOG_MAX >> 20);
+}
+
+static void send_bytes(struct session *s, const uint8_t *data, size_t len)
+{
+	if (s->closing || !s->call)
+		return;
+	int rc = list_empty(&s->backlog) ? grpc_call_send(s->call, data, len) : -EAGAIN;
+	if (rc != -EAGAIN)
+		return; /* taken, or the stream is over and on_end follows */
+	struct queued *q = s->backlog_bytes + len > BACKLOG_MAX ? NULL : malloc(sizeof(*q) + len);
+	if (!q) {
+		out_of_room(s);
+		return;
+	}
+	q->len = len;
+	memcpy(q->data, data, len);
+	list_push_back(&s->backlog, &q->node);
+	s->backlog_bytes += len;
+}
+
+void session_out_writable(struct session *s)
+{
+	while (!list_empty(&s->backlog) && s->call && !s->closing) {
+		struct queued *q = container_of(s->backlog.next, struct queued, node);
+		if (grpc_call_send(s->call, q->data, q->len) == -EAGAIN)
+			return;
+		list_remove(&q->node);
+		s->backlog_bytes -= q->len;
+		free(q);
+	}
+}
+
+static void send_message(struct session *s, Reins__V1__MasterMessage *m)
+{
+	struct buf b;
+	buf_init(&b, 4 * PIECE_MAX);
+	if (pb_pack(m, &b) == 0)
+		send_bytes(s, buf_head(&b), buf_len(&b));
+	else
+		out_of_room(s);
+	buf_done(&b);
+}
+
+/* MasterMessage { field { number, body } }, where body's fields are encoded already. */
+static void send_body(struct session *s, uint32_t field, int64_t number, struct buf *body)
+{
+	struct buf b;
+	buf_init(&b, 16 * PIECE_MAX);
+	size_t head = number ? 1 + wire_varint_size((uint64_t)number) : 0;
+	if (wire_put_head(&b, field, head + buf_len(body)) || wire_put_int(&b, 1, number) ||
+	    buf_add(&b, buf_head(body), buf_len(body)))
+		out_of_room(s);
+	else
+		send_bytes(s, buf_head(&b), buf_len(&b));
+	buf_done(&b);
+	buf_clear(body);
+}
+
+/* ---- dispatch ---- */
+
+static void flush_dispatch(struct session *s, bool last_piece)
+{
+	if (buf_len(&s->dispatch) == 0)
+		return;
+	/* Pieces before the last carry the number before: a heartbeat that names a number has seen all of it. */
+	send_body(s, MSG_DISPATCH, last_piece ? s->dispatch_number : s->last_number, &s->dispatch);
+	if (last_piece)
+		s->last_number = s->dispatch_number;
+}
+
+static int put_duration(struct buf *b, uint32_t field, int64_t ns)
+{
+	int64_t seconds = ns / NS_PER_S, nanos = ns % NS_PER_S;
+	size_t len = (seconds ? 1 + wire_varint_size((uint64_t)seconds) : 0) + (nanos ? 1 + wire_varint_size((uint64_t)nanos) : 0);
+	int rc = wire_put_head(b, field, len);
+	if (rc == 0)
+		rc = wire_put_int(b, 1, seconds);
+	return rc ? rc : wire_put_int(b, 2, nanos);
+}
+
+/* DispatchedTask: the spec's bytes as they were stored. */
+static int put_task(struct buf *b, const struct core_effect *e)
+{
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&e->at.task, id);
+	int rc = wire_put_text(b, 1, id);
+	if (rc == 0)
+		rc = wire_put_int(b, 2, e->at.attempt);
+	if (rc == 0)
+		rc = wire_put_text(b, 3, e->queue);
+	if (rc == 0)
+		rc = wire_put_len(b, 4, e->spec->data, e->spec->len);
+	if (rc == 0)
+		rc = put_duration(b, 5, e->lease_ns);
+	return rc ? rc : wire_put_int(b, 6, e->exclusive);
+}
+
+static void on_dispatch(struct engine_peer *p, const struct core_effect *e)
+{
+	struct session *s = container_of(p, struct session, peer);
+	if (e->number != s->dispatch_number)
+		flush_dispatch(s, true);
+	else if (buf_len(&s->dispatch) > PIECE_MAX)
+		flush_dispatch(s, false);
+	s->dispatch_number = e->number;
+
+	struct buf task;
+	buf_init(&task, 8 * PIECE_MAX);
+	if (put_task(&task, e) || wire_put_len(&s->dispatch, 2, buf_head(&task), buf_len(&task)))
+		out_of_room(s);
+	buf_done(&task);
+}
+
+/* ---- the rest ---- */
+
+static void on_welcome(struct engine_peer *p, int64_t session, const struct core_adopted *adopted, size_t n)
+{
+	struct session *s = container_of(p, struct session, peer);
+	const struct core_config *cfg = engine_core_config(s->rpc->engine);
+	Google__Protobuf__Duration heartbeat, lease;
+	Reins__V1__WorkerLimits limits = REINS__V1__WORKER_LIMITS__INIT;
+	limits.message_bytes = s->rpc->limits.message_bytes;
+	limits.result_bytes = s->rpc->limits.result_bytes;
+	limits.error_bytes = s->rpc->limits.error_bytes;
+	limits.log_bytes = s->rpc->limits.log_bytes;
+	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
+	pb_duration_set(&lease, cfg->lease_ttl_ns);
+
+	size_t done = 0;
+	do {
+		size_t now = min_sz(n - done, ADOPTED_PER_PIECE);
+		Reins__V1__AdoptedAttempt *items = xcalloc(now + 1, sizeof(*items));
+		Reins__V1__AdoptedAttempt **at = xcalloc(now + 1, sizeof(*at));
+		char(*ids)[UUID_TEXT_LEN + 1] = xcalloc(now + 1, sizeof(*ids));
+		for (size_t i = 0; i < now; i++) {
+			const struct core_adopted *a = &adopted[done + i];
+			reins__v1__adopted_attempt__init(&items[i]);
+			uuid_format(&a->task.id, ids[i]);
+			items[i].task_id = ids[i];
+			items[i].attempt = a->task.attempt;
+			items[i].stop_follows = a->cancel_wish;
+			items[i].log_stored = a->log_stored;
+			at[i] = &items[i];
+		}
+		done += now;
+		Reins__V1__Welcome w = REINS__V1__WELCOME__INIT;
+		Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
+		w.session = session;
+		w.heartbeat_interval = &heartbeat;
+		w.lease_ttl = &lease;
+		w.store_id = (char *)(uintptr_t)engine_store_id(s->rpc->engine);
+		w.master_id = (char *)(uintptr_t)engine_master_id(s->rpc->engine);
+		w.version = (char *)(uintptr_t)REINS_VERSION;
+		w.limits = &limits;
+		w.adopted = at;
+		w.n_adopted = now;
+		w.last = done == n;
+		m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_WELCOME;
+		m.welcome = &w;
+		send_message(s, &m);
+		free(items);
+		free(at);
+		free(ids);
+	} while (done < n);
+}
+
+static void on_heartbeat_ack(struct engine_peer *p, int64_t number)
+{
+	struct session *s = container_of(p, struct session, peer);
+	s->acked = number;
+	s->ack_due = true;
+}
+
+void session_log_stored(struct session *s, const struct core_attempt *at, int64_t offset)
+{
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&at->task, id);
+	struct buf one;
+	buf_init(&one, 256);
+	if (wire_put_text(&one, 1, id) || wire_put_int(&one, 2, at->attempt) || wire_put_int(&one, 3, offset) ||
+	    wire_put_len(&s->stored, 3, buf_head(&one), buf_len(&one)))
+		out_of_room(s);
+	buf_done(&one);
+	loop_mark(s->rpc->loop, &s->out);
+}
+
+static Reins__V1__Stop__Reason reason_of(enum core_stop_reason reason)
+{
+	switch (reason) {
+	case CORE_STOP_CANCELLED: return REINS__V1__STOP__REASON__CANCELLED;
+	case CORE_STOP_FENCED: return REINS__V1__STOP__REASON__FENCED;
+	case CORE_STOP_RECALLED: return REINS__V1__STOP__REASON__RECALLED;
+	}
+	return REINS__V1__STOP__REASON__REASON_UNSPECIFIED;
+}
+
+static void on_stop(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason)
+{
+	struct session *s = container_of(p, struct session, peer);
+	flush_dispatch(s, true); /* a stop never overtakes its dispatch */
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&at->task, id);
+	Reins__V1__AttemptRef ref = REINS__V1__ATTEMPT_REF__INIT;
+	Reins__V1__AttemptRef *refs[] = { &ref };
+	Reins__V1__Stop stop = REINS__V1__STOP__INIT;
+	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
+	ref.task_id = id;
+	ref.attempt = at->attempt;
+	stop.attempts = refs;
+	stop.n_attempts = 1;
+	stop.reason = reason_of(reason);
+	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_STOP;
+	m.stop = &stop;
+	send_message(s, &m);
+}
+
+static void on_outcome_ack(struct engine_peer *p, const struct core_attempt *at, enum core_record_verdict verdict)
+{
+	struct session *s = container_of(p, struct session, peer);
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&at->task, id);
+	struct buf one;
+	buf_init(&one, 256);
+	int64_t wire = verdict == CORE_RECORD_RECORDED    ? REINS__V1__OUTCOME_VERDICT__VERDICT__RECORDED
+		       : verdict == CORE_RECORD_DUPLICATE ? REINS__V1__OUTCOME_VERDICT__VERDICT__DUPLICATE
+							  : REINS__V1__OUTCOME_VERDICT__VERDICT__FENCED;
+	if (wire_put_text(&one, 1, id) || wire_put_int(&one, 2, at->attempt) || wire_put_int(&one, 3, wire) ||
+	    wire_put_len(&s->verdicts, 1, buf_head(&one), buf_len(&one)))
+		out_of_room(s);
+	buf_done(&one);
+}
+
+static void on_close(struct engine_peer *p, enum core_close_code code)
+{
+	struct session *s = container_of(p, struct session, peer);
+	switch (code) {
+	case CORE_CLOSE_REPLACED:
+		session_end(s, STATUS_ABORTED, "a newer session of worker %s has begun; this one is over", s->worker);
+		break;
+	case CORE_CLOSE_UNAVAILABLE:
+		session_end(s, STATUS_UNAVAILABLE, "the lease has ended, or the store is away; connect again");
+		break;
+	case CORE_CLOSE_LIMIT:
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many workers, or too many attempts of this one");
+		break;
+	case CORE_CLOSE_PROTOCOL:
+		session_end(s, STATUS_FAILED_PRECONDITION, "a message came out of order");
+		break;
+	}
+}
+
+static void flush_out(struct loop_dirty *d)
+{
+	struct session *s = container_of(d, struct session, out);
+	flush_dispatch(s, true);
+	if (buf_len(&s->verdicts))
+		send_body(s, MSG_OUTCOME_ACK, 0, &s->verdicts);
+	if (s->ack_due || buf_len(&s->stored)) {
+		/* The number of the last one is said again where only logs were stored: that renews nothing. */
+		s->ack_due = false;
+		send_body(s, MSG_HEARTBEAT_ACK, s->acked, &s->stored);
+	}
+}
+
+static void on_flush(struct engine_peer *p)
+{
+	struct session *s = container_of(p, struct session, peer);
+	loop_mark(s->rpc->loop, &s->out);
+}
+
+const struct engine_peer_ops session_peer_ops = {
+	.welcome = on_welcome,
+	.heartbeat_ack = on_heartbeat_ack,
+	.dispatch = on_dispatch,
+	.stop = on_stop,
+	.outcome_ack = on_outcome_ack,
+	.close = on_close,
+	.flush = on_flush,
+};
+
+void session_out_init(struct session *s)
+{
+	/* After the store's and before the streams' own flush: all of the turn is known then. */
+	loop_dirty_init(&s->out, LOOP_LEASE, flush_out);
+	buf_init(&s->dispatch, 8 * PIECE_MAX);
+	buf_init(&s->verdicts, 2 * PIECE_MAX);
+	buf_init(&s->stored, 2 * PIECE_MAX);
+	list_init(&s->backlog);
+}
+
+void session_out_done(struct session *s)
+{
+	loop_unmark(&s->out);
+	buf_done(&s->dispatch);
+	buf_done(&s->verdicts);
+	buf_done(&s->stored);
+	struct list *n;
+	while ((n = list_pop_front(&s->backlog)))
+		free(container_of(n, struct queued, node));
+}

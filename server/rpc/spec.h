@@ -1,0 +1,27 @@
+/* TaskSpec: from what a client sent to what the core and the store need. */
+#ifndef REINS_RPC_SPEC_H
+#define REINS_RPC_SPEC_H
+
+#include "common/base/refusal.h"
+#include "reins/v1/task.pb-c.h"
+#include "server/rpc/rpc_limits.h"
+#include "server/store/store.h"
+
+/* Checks every field against its form and limit.  0, or -1 with INVALID_ARGUMENT or RESOURCE_EXHAUSTED that names the
+ * field under `prefix` ("spec", "requests[3].spec"), the value's fault and what is allowed. */
+int spec_check(const Reins__V1__TaskSpec *spec, const struct rpc_limits *limits, const char *prefix,
+	       struct refusal *ret_refusal) MUST_CHECK;
+
+/* Fills queue's default and sorts the maps (last value of a repeated key wins), so that equal specs encode equally. */
+void spec_normalise(Reins__V1__TaskSpec *spec);
+
+/* The fields of ins->task but id and seq, and ins->name; pointers go into `spec`.  Only for a checked, normalised spec. */
+void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins);
+
+/* SHA-256 of the normalised spec without origin: what an idempotency key stands for. -ENOMEM. */
+int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32]) MUST_CHECK;
+
+/* A name of the API: 1 to RPC_NAME_MAX bytes of [A-Za-z0-9._/-]. */
+bool spec_name_ok(const char *s);
+
+#endif

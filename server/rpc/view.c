@@ -1,0 +1,195 @@
+#include "server/rpc/view.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/pb/pb.h"
+#include "common/pb/utf8.h"
+#include "reins/v1/task.pb-c.h"
+#include "server/rpc/wire.h"
+
+#define ERROR_TEXT_MAX (16 * 1024)
+#define TASK_SPEC_FIELD 3
+
+static Reins__V1__Attempt__End end_of(enum store_outcome o)
+{
+	switch (o) {
+	case STORE_SUCCEEDED: return REINS__V1__ATTEMPT__END__SUCCEEDED;
+	case STORE_PROGRAM_FAILED: return REINS__V1__ATTEMPT__END__FAILED;
+	case STORE_LAUNCH_FAILED: return REINS__V1__ATTEMPT__END__LAUNCH_FAILED;
+	case STORE_STOPPED: return REINS__V1__ATTEMPT__END__STOPPED;
+	case STORE_TIMED_OUT: return REINS__V1__ATTEMPT__END__TIMED_OUT;
+	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
+	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
+	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
+	}
+	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
+}
+
+static const char *cause_of(enum store_outcome o)
+{
+	switch (o) {
+	case STORE_WORKER_LOST: return "worker lost";
+	case STORE_GIVEN_BACK: return "given back";
+	case STORE_NOT_TAKEN: return "refused by the worker";
+	case STORE_STOPPED: return "stopped";
+	case STORE_TIMED_OUT: return "timed out";
+	default: return "";
+	}
+}
+
+/* Times live next to the message that points to them. */
+struct times {
+	Google__Protobuf__Timestamp at[6];
+	size_t n;
+};
+
+static Google__Protobuf__Timestamp *time_or_null(struct times *t, int64_t wall_us)
+{
+	if (wall_us <= 0)
+		return NULL;
+	Google__Protobuf__Timestamp *ts = &t->at[t->n++];
+	pb_timestamp_set(ts, wall_us);
+	return ts;
+}
+
+/* The text in *ret_text (ERROR_TEXT_MAX + 1 bytes), the raw bytes only where they differ. */
+static ProtobufCBinaryData text_and_raw(struct store_bytes raw, char *ret_text)
+{
+	bool changed = false;
+	utf8_make_valid(raw.data, raw.len, ret_text, ERROR_TEXT_MAX + 1, &changed);
+	return changed ? (ProtobufCBinaryData){ raw.len, (uint8_t *)(uintptr_t)raw.data } : (ProtobufCBinaryData){ 0, NULL };
+}
+
+/* The spec of the basic view: without payload and env. */
+static struct blob *basic_spec(const struct blob *spec)
+{
+	struct refusal r;
+	Reins__V1__TaskSpec *s = pb_unpack(&reins__v1__task_spec__descriptor, spec->data, spec->len, NULL, &r);
+	if (!s)
+		return NULL;
+	s->payload = (ProtobufCBinaryData){ 0, NULL };
+	s->n_env = 0;
+	struct blob *b = pb_pack_blob(s);
+	pb_free(s);
+	return b;
+}
+
+struct attempt_view {
+	Reins__V1__Attempt a;
+	struct times times;
+	char instance[2 * CORE_INSTANCE_LEN + 1];
+	char error[]; /* ERROR_TEXT_MAX + 1 when there is an error text */
+};
+
+static struct attempt_view *attempt_view(const struct store_attempt_row *row)
+{
+	struct attempt_view *v = calloc(1, sizeof(*v) + (row->error.len ? ERROR_TEXT_MAX + 1 : 1));
+	if (!v)
+		return NULL;
+	Reins__V1__Attempt *a = &v->a;
+	reins__v1__attempt__init(a);
+	a->number = row->attempt;
+	a->end = end_of(row->outcome);
+	a->open = row->open;
+	a->worker_id = row->worker ? row->worker : a->worker_id;
+	a->dispatched_at = time_or_null(&v->times, row->dispatched_wall_us);
+	a->started_at = time_or_null(&v->times, row->started_wall_us);
+	a->finished_at = time_or_null(&v->times, row->finished_wall_us);
+	if (row->has_exit_code) {
+		a->has_exit_code_case = REINS__V1__ATTEMPT__HAS_EXIT_CODE_EXIT_CODE;
+		a->exit_code = row->exit_code;
+	}
+	a->signal = row->has_signal ? row->signal : 0;
+	a->error = v->error;
+	if (row->error.len)
+		a->error_raw = text_and_raw(row->error, v->error);
+	a->cause = (char *)(uintptr_t)cause_of(row->outcome);
+	a->log_bytes = row->log_end;
+	return v;
+}
+
+static Reins__V1__Task__State state_of(enum store_state s)
+{
+	return (Reins__V1__Task__State)s; /* the same numbers: see the assertions below */
+}
+_Static_assert(STORE_PENDING == (int)REINS__V1__TASK__STATE__PENDING, "states");
+_Static_assert(STORE_CANCELLED == (int)REINS__V1__TASK__STATE__CANCELLED, "states");
+
+static int add_attempts(const struct store_task *t, Reins__V1__Task *m)
+{
+	m->attempts = calloc(t->n_attempts, sizeof(*m->attempts));
+	if (!m->attempts)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n_attempts; i++) {
+		struct attempt_view *v = attempt_view(&t->attempts[i]);
+		if (!v)
+			return -ENOMEM;
+		m->attempts[m->n_attempts++] = &v->a;
+	}
+	return 0;
+}
+
+static int add_bytes(const struct store_task *t, bool full, const Reins__V1__Task *m, struct buf *b)
+{
+	int rc = pb_pack(m, b);
+	if (rc || !t->spec)
+		return rc;
+	if (full)
+		return wire_put_len(b, TASK_SPEC_FIELD, t->spec->data, t->spec->len);
+	struct blob *spec = basic_spec(t->spec);
+	if (!spec)
+		return -ENOMEM;
+	rc = wire_put_len(b, TASK_SPEC_FIELD, spec->data, spec->len);
+	blob_unref(spec);
+	return rc;
+}
+
+int view_task(const struct store_task *t, bool full, const char *pending_reason, struct buf *b)
+{
+	char id[UUID_TEXT_LEN + 1];
+	_cleanup_free_ char *error = NULL;
+	struct times times = { .n = 0 };
+	Reins__V1__Task m;
+	reins__v1__task__init(&m);
+
+	uuid_format(&t->core.id, id);
+	m.id = id;
+	m.state = state_of(t->state);
+	if (t->state == STORE_PENDING && pending_reason)
+		m.pending_reason = (char *)(uintptr_t)pending_reason;
+	m.attempt = t->core.attempt;
+	m.worker_id = t->worker ? t->worker : m.worker_id;
+	m.owner = t->owner ? t->owner : m.owner;
+	m.created_at = time_or_null(&times, t->created_wall_us);
+	m.run_at = time_or_null(&times, t->run_at_wall_us);
+	m.started_at = time_or_null(&times, t->started_wall_us);
+	m.finished_at = time_or_null(&times, t->finished_wall_us);
+	m.cancel_requested_at = time_or_null(&times, t->cancel_requested_wall_us);
+	if (t->has_exit_code) {
+		m.has_exit_code_case = REINS__V1__TASK__HAS_EXIT_CODE_EXIT_CODE;
+		m.exit_code = t->exit_code;
+	}
+	m.signal = t->has_signal ? t->signal : 0;
+	if (t->error.len) {
+		error = malloc(ERROR_TEXT_MAX + 1);
+		if (!error)
+			return -ENOMEM;
+		m.error_raw = text_and_raw(t->error, error);
+		m.error = error;
+	}
+	m.result_bytes = t->result_too_large ? t->result_too_large : t->result_len;
+	m.result_dropped = t->result_too_large > 0;
+	int rc = 0;
+	if (full) {
+		m.result = (ProtobufCBinaryData){ t->result.len, (uint8_t *)(uintptr_t)t->result.data };
+		if (t->n_attempts)
+			rc = add_attempts(t, &m);
+	}
+	if (rc == 0)
+		rc = add_bytes(t, full, &m, b);
+	for (size_t i = 0; i < m.n_attempts; i++)
+		free(container_of(m.attempts[i], struct attempt_view, a));
+	free(m.attempts);
+	return rc;
+}

@@ -1,0 +1,158 @@
+/* RECORD: the end of an attempt, by its worker's word.  Three ways in one statement: the running row is
+ * the attempt's; or the attempt was taken back, is open and ended well; or what is known of it already says
+ * DUPLICATE or FENCED.
+ *
+ * Where the snapshot shows a row that the lock then doesn't find, it has just been moved by another
+ * transaction: asked again. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/store/postgres/pg.h"
+#include "server/store/postgres/pg_rows.h"
+
+#define COLUMNS "4u4t244yy8ww88"
+#define INPUT                                                                                                   \
+	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int2[], "     \
+	"$6::int4[], $7::int4[], $8::bytea[], $9::bytea[], $10::int8[], $11::timestamptz[], $12::timestamptz[], "       \
+	"$13::int8[], $14::int8[]) AS i(ord, task_id, attempt, worker, outcome, exit_code, signal, error, result, "     \
+	"too_large, began, finished, log_end, retry_ns)), "
+#define SAID                                                                                                    \
+	"i.ord, i.worker, i.outcome, i.exit_code, i.signal, i.error, i.result, i.too_large, i.began, "                  \
+	"coalesce(i.finished, now()) AS finished, i.log_end, i.retry_ns, "
+
+enum { VERDICT_AGAIN = 9 };
+
+static const char record_sql[] = INPUT
+	"l AS (DELETE FROM running r USING i WHERE r.task_id = ANY ($2::uuid[]) AND r.task_id = i.task_id AND "
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE RETURNING " SAID PG_CORE_OF("r.")
+	", r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at), "
+	"x AS MATERIALIZED (SELECT l.*, CASE WHEN outcome IN (2, 3, 5) THEN 1 ELSE 0 END AS failed, "
+	"CASE WHEN outcome = 1 THEN 3 "
+	"WHEN outcome NOT IN (2, 3, 5) THEN CASE WHEN cancel_requested_at IS NULL THEN 1 ELSE 5 END "
+	"WHEN cancel_requested_at IS NULL AND failures + 1 < coalesce(max_attempts, 1) THEN 1 ELSE 4 END AS state FROM l), "
+	/* the open ones */
+	"rest AS MATERIALIZED (SELECT * FROM i WHERE NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord)), "
+	"o AS MATERIALIZED (SELECT " SAID PG_CORE_OF("r.")
+	", r.at, a.counted, a.dispatched_at, a.started_at FROM rest i "
+	"CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = i.task_id AND i.outcome = 1 "
+	"OFFSET 0) t "
+	"CROSS JOIN LATERAL (SELECT r.*, r.ctid AS at FROM ready r WHERE r.queue = t.queue AND r.neg_priority = "
+	"t.neg_priority AND r.seq = t.seq AND r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0 "
+	"FOR UPDATE) r "
+	"CROSS JOIN LATERAL (SELECT a.counted, a.dispatched_at, a.started_at FROM attempt a WHERE a.task_id = i.task_id "
+	"AND a.attempt = i.attempt OFFSET 0) a), "
+	"od AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM o))), "
+	"oa AS (DELETE FROM attempt a USING o WHERE a.task_id = ANY (ARRAY(SELECT task_id FROM o)) AND a.task_id = o.task_id "
+	"AND a.attempt = o.attempt), "
+	/* where it goes */
+	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, dispatched_at, started_at, "
+	"finished_at, cancel_requested_at, exit_code, signal, log_end, result_too_large, worker, error, result) "
+	"SELECT task_id, state, outcome, attempt, failures + failed, losses, true, dispatched_at, coalesce(began, started_at), "
+	"finished, cancel_requested_at, exit_code, signal, log_end, too_large, worker, error, result FROM x WHERE state <> 1 "
+	"UNION ALL SELECT task_id, 3, outcome, attempt, failures, losses - counted::int, true, dispatched_at, "
+	"coalesce(began, started_at), finished, NULL, exit_code, signal, log_end, too_large, worker, error, result FROM o), "
+	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
+	"finished_at, exit_code, signal, log_end, worker, error) SELECT task_id, attempt, outcome, true, false, lease_ns, "
+	"dispatched_at, coalesce(began, started_at), finished, exit_code, signal, log_end, worker, error FROM x WHERE state = 1), "
+	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures + failed, losses, cpu, "
+	"memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue "
+	"FROM x WHERE state = 1 AND retry_ns <= 0), "
+	"w AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT task_id, seq, neg_priority, attempt, failures + failed, losses, "
+	"cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, "
+	"queue, now() + retry_ns / 1000 * interval '1 microsecond' FROM x WHERE state = 1 AND retry_ns > 0) "
+	/* what is said */
+	"SELECT ord, 0, state, task_id, seq, neg_priority, attempt, failures + failed, losses, cpu, memory, gpus, exclusive, "
+	"lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue FROM x "
+	"UNION ALL SELECT ord, 0, 3, " PG_CORE " FROM o "
+	"UNION ALL SELECT i.ord, CASE "
+	"WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND "
+	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) THEN 9 "
+	"WHEN e.known THEN 1 WHEN a.known THEN 1 "
+	"WHEN p.known THEN 9 ELSE 2 END, coalesce(e.state, 2), "
+	"i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM rest i "
+	"LEFT JOIN LATERAL (SELECT true AS known, e.state FROM ended e WHERE e.task_id = i.task_id AND e.attempt = i.attempt "
+	"AND e.worker = i.worker COLLATE \"C\" AND e.reported OFFSET 0) e ON true "
+	"LEFT JOIN LATERAL (SELECT true AS known FROM attempt a WHERE a.task_id = i.task_id AND a.attempt = i.attempt "
+	"AND a.worker = i.worker COLLATE \"C\" AND a.reported OFFSET 0) a ON true "
+	"LEFT JOIN LATERAL (SELECT true AS known FROM task t, ready r WHERE t.id = i.task_id AND i.outcome = 1 AND "
+	"r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND r.attempt = i.attempt AND "
+	"r.open_worker = i.worker COLLATE \"C\" OFFSET 0) p ON true "
+	"WHERE NOT EXISTS (SELECT FROM o WHERE o.ord = i.ord)";
+
+static bool build(struct pg_batch *b, struct pg_params *ps)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		struct store_record *o = container_of(b->ops[i], struct store_record, op);
+		pg_int4(ps, 0, (int32_t)i);
+		pg_uuid(ps, 1, o->at.task.b);
+		pg_int4(ps, 2, o->at.attempt);
+		pg_text(ps, 3, o->worker);
+		pg_int2(ps, 4, (int16_t)o->outcome);
+		o->has_exit_code ? pg_int4(ps, 5, o->exit_code) : pg_null(ps, 5);
+		o->has_signal ? pg_int4(ps, 6, o->signal) : pg_null(ps, 6);
+		if (b->note)
+			pg_bytea(ps, 7, b->note, strlen(b->note));
+		else
+			pg_bytea(ps, 7, o->error.len ? o->error.data : NULL, o->error.len);
+		pg_blob(ps, 8, b->note ? NULL : o->result);
+		o->result_too_large > 0 ? pg_int8(ps, 9, o->result_too_large) : pg_null(ps, 9);
+		pg_time(ps, 10, o->started_wall_us);
+		pg_time(ps, 11, o->finished_wall_us);
+		pg_int8(ps, 12, o->log_end);
+		pg_int8(ps, 13, o->retry_in_ns);
+	}
+	return true;
+}
+
+static int read_verdict(struct store_record *o, const PGresult *r, int row)
+{
+	switch (pg_get_int(r, row, 1)) {
+	case 0:
+		o->ret_verdict = CORE_RECORD_RECORDED;
+		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
+		pg_get_core(r, row, 3, &o->ret_task);
+		free(o->ret_queue);
+		o->ret_queue = xstrdup(o->ret_task.queue);
+		o->ret_task.queue = o->ret_queue;
+		return 0;
+	case 1:
+		/* Sent before and lost: then it was this very report that was recorded. */
+		o->ret_verdict = o->op.sent ? CORE_RECORD_RECORDED : CORE_RECORD_DUPLICATE;
+		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
+		return 0;
+	case 2:
+		o->ret_verdict = CORE_RECORD_FENCED;
+		return 0;
+	case VERDICT_AGAIN:
+		pg_op_again(&o->op);
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static int read(struct pg_batch *b, const PGresult *r)
+{
+	if ((size_t)PQntuples(r) != b->n)
+		return -EPROTO;
+	for (int row = 0; row < PQntuples(r); row++) {
+		int32_t ord = pg_get_int(r, row, 0);
+		if (ord < 0 || (size_t)ord >= b->n)
+			return -EPROTO;
+		int rc = read_verdict(container_of(b->ops[ord], struct store_record, op), r, row);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+bool pg_record_strip(struct pg_batch *b, const char *why)
+{
+	size_t len = strlen(why) + 80;
+	b->note = xcalloc(1, len);
+	snprintf(b->note, len, "recorded without result and text, which the store refused: %s", why);
+	return true;
+}
+
+const struct pg_stmt pg_record_stmts[1] = {{record_sql, COLUMNS, build, read}};

@@ -1,0 +1,36 @@
+/* Reading rows of a binary result.  A column of another width than its type's is a bug of a
+ * statement here, and aborts. */
+#ifndef REINS_PG_ROWS_H
+#define REINS_PG_ROWS_H
+
+#include <libpq-fe.h>
+
+#include "server/store/mem.h"
+#include "server/store/store.h"
+
+static inline bool pg_is_null(const PGresult *r, int row, int col) { return PQgetisnull(r, row, col); }
+/* Null reads as 0. */
+bool pg_get_bool(const PGresult *r, int row, int col);
+int32_t pg_get_int(const PGresult *r, int row, int col); /* int2 or int4 */
+int64_t pg_get_int8(const PGresult *r, int row, int col);
+double pg_get_float8(const PGresult *r, int row, int col);
+int64_t pg_get_wall_us(const PGresult *r, int row, int col);
+void pg_get_uuid(const PGresult *r, int row, int col, struct uuid *ret);
+/* As long as the result; "" for null. */
+const char *pg_get_text(const PGresult *r, int row, int col);
+/* A copy; data NULL for null. */
+struct store_bytes pg_get_bytes(const PGresult *r, int row, int col, struct store_mem **mem);
+/* NULL for null; -ENOMEM leaves *ret untouched. */
+int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHECK;
+
+/* The columns that the three narrow tables share, in this order; `x` is the table's alias with its dot. */
+#define PG_CORE_COLUMNS 16
+#define PG_CORE_OF(x) \
+	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " x "failures, " x "losses, " x "cpu, " x "memory, " x \
+	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
+	  "backoff_multiplier, " x "queue"
+#define PG_CORE PG_CORE_OF("")
+/* Reads them from column `col` on; ret->queue lives as long as the result. */
+void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
+
+#endif

@@ -1,0 +1,210 @@
+/* GET and LIST: tasks as people see them, out of the four tables.  They run on a connection of their own, each in one
+ * snapshot, and see whatever was answered before they were submitted. */
+#include <string.h>
+
+#include "server/store/sqlite/sq.h"
+
+#define ATTEMPTS_MAX 200 /* the newest */
+#define ROW_COST 200
+
+#define VIEW(spec, result)                                                                                          \
+	"SELECT t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "             \
+	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), 0, t.cpu, t.memory, t.gpus, t.exclusive, "     \
+	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, "    \
+	"CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END AS state, "           \
+	"coalesce(r.worker, e.worker), t.owner, t.created_us, coalesce(d.due_us, t.run_at_us), "                     \
+	"coalesce(r.started_us, e.started_us), e.finished_us, coalesce(r.cancel_us, e.cancel_us), e.outcome, "       \
+	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, " \
+	"length(e.result), p.open_worker IS NOT NULL, e.error, " \
+	result ", " spec " FROM "
+#define JOINS                                                                                                      \
+	" LEFT JOIN ended e ON e.seq = t.seq LEFT JOIN running r ON r.task_id = t.id "                             \
+	"LEFT JOIN ready p ON p.queue = t.queue AND p.neg_priority = t.neg_priority AND p.seq = t.seq "            \
+	"LEFT JOIN delayed d ON d.task_id = t.id "
+
+enum {
+	STATE = SQ_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL, TOO_LARGE,
+	DISPATCHED, LOG_END, RESULT_LEN, OPEN, ERROR, RESULT, SPEC
+};
+
+static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
+static const char attempts_sql[] =
+	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error "
+	"FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
+
+/* First which rows: ?1 below this id, ?2 queue or null, ?3 states or 0, ?4 as many and one more.  Then one by one, so
+ * that no wide row is read, or sorted, beyond the bytes asked for. */
+#define IN_QUEUE(x) "(?2 IS NULL OR " x ".queue = ?2) "
+static const char any_sql[] =
+	"SELECT t.seq FROM task t LEFT JOIN ended e ON e.seq = t.seq LEFT JOIN running r ON r.task_id = t.id WHERE t.id < ?1 AND "
+	IN_QUEUE("t") "AND (?3 = 0 OR ?3 & (1 << CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 "
+	"END)) ORDER BY t.id DESC LIMIT ?4";
+static const char running_sql[] =
+	"SELECT r.seq FROM running r WHERE r.task_id < ?1 AND " IN_QUEUE("r") "AND ?3 IS NOT NULL ORDER BY r.task_id DESC LIMIT ?4";
+static const char pending_sql[] =
+	"SELECT p.seq FROM (SELECT task_id, seq, queue FROM ready UNION ALL SELECT task_id, seq, queue FROM delayed) p "
+	"WHERE p.task_id < ?1 AND " IN_QUEUE("p") "AND ?3 IS NOT NULL ORDER BY p.task_id DESC LIMIT ?4";
+static const char badly_sql[] =
+	"SELECT e.seq FROM ended e CROSS JOIN task t ON t.seq = e.seq WHERE e.state <> 3 AND e.task_id < ?1 AND "
+	"?3 & (1 << e.state) AND " IN_QUEUE("t") "ORDER BY e.task_id DESC LIMIT ?4";
+static const char row_sql[] = VIEW("CASE WHEN ?1 THEN t.spec ELSE coalesce(t.list_spec, t.spec) END",
+				   "CASE WHEN ?1 THEN e.result END") "task t" JOINS "WHERE t.seq = ?2";
+
+static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, struct store_mem **mem)
+{
+	*t = (struct store_task){
+		.state = (enum store_state)sq_int(q, STATE),
+		.worker = sq_text_copy(q, WORKER, mem),
+		.owner = sq_text_copy(q, OWNER, mem),
+		.created_wall_us = sq_int(q, CREATED),
+		.run_at_wall_us = sq_int(q, RUN_AT),
+		.started_wall_us = sq_int(q, STARTED),
+		.finished_wall_us = sq_int(q, FINISHED),
+		.cancel_requested_wall_us = sq_int(q, WISH),
+		.outcome = (enum store_outcome)sq_int(q, OUTCOME),
+		.has_exit_code = !sq_is_null(q, EXIT_CODE),
+		.has_signal = !sq_is_null(q, SIGNAL),
+		.exit_code = (int32_t)sq_int(q, EXIT_CODE),
+		.signal = (int32_t)sq_int(q, SIGNAL),
+		.error = sq_bytes_copy(q, ERROR, mem),
+		.result = sq_bytes_copy(q, RESULT, mem),
+		.result_len = sq_int(q, RESULT_LEN),
+		.result_too_large = sq_int(q, TOO_LARGE),
+	};
+	sq_core_read_task(q, 0, &t->core);
+	t->core.queue = sq_text_copy(q, SQ_CORE_COLUMNS - 1, mem);
+	t->spec = sq_blob(db, q, SPEC);
+}
+
+/* The attempt that the view itself shows, running or final. */
+static void add_newest(struct store_task *t, int64_t dispatched_us, int64_t log_end)
+{
+	if (!t->worker)
+		return;
+	t->attempts[t->n_attempts++] = (struct store_attempt_row){
+		.attempt = t->core.attempt,
+		.worker = t->worker,
+		.outcome = t->outcome,
+		.dispatched_wall_us = dispatched_us,
+		.started_wall_us = t->started_wall_us,
+		.finished_wall_us = t->finished_wall_us,
+		.has_exit_code = t->has_exit_code,
+		.has_signal = t->has_signal,
+		.exit_code = t->exit_code,
+		.signal = t->signal,
+		.error = t->error,
+		.log_end = log_end,
+	};
+}
+
+/* No more than `max`: attempts are numbered from 1.  `open`: the newest is. */
+static void add_former(struct sq_db *db, struct store_task *t, int32_t max, bool open, struct store_mem **mem)
+{
+	sqlite3_stmt *q = sq_begin(db, attempts_sql);
+	sq_bind_uuid(db, &t->core.id);
+	sq_bind_int(db, max);
+	while (sq_row(db, q)) {
+		struct store_attempt_row *a = &t->attempts[t->n_attempts++];
+		*a = (struct store_attempt_row){
+			.attempt = (int32_t)sq_int(q, 0),
+			.worker = sq_text_copy(q, 1, mem),
+			.outcome = (enum store_outcome)sq_int(q, 2),
+			.dispatched_wall_us = sq_int(q, 3),
+			.started_wall_us = sq_int(q, 4),
+			.finished_wall_us = sq_int(q, 5),
+			.has_exit_code = !sq_is_null(q, 6),
+			.has_signal = !sq_is_null(q, 7),
+			.exit_code = (int32_t)sq_int(q, 6),
+			.signal = (int32_t)sq_int(q, 7),
+			.log_end = sq_int(q, 8),
+			.error = sq_bytes_copy(q, 9, mem),
+		};
+		a->open = open && a->attempt == t->core.attempt;
+	}
+}
+
+void sq_get_run(struct sq_ctx *x, struct store_op *op)
+{
+	struct store_get *o = container_of(op, struct store_get, op);
+	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	struct sq_db *db = &x->db;
+	sqlite3_stmt *q = sq_begin(db, get_sql);
+	sq_bind_uuid(db, &o->id);
+	o->ret_found = sq_row(db, q);
+	if (!o->ret_found)
+		return;
+	struct store_task *t = &o->ret_task;
+	read_view(db, q, t, mem);
+	int64_t dispatched_us = sq_int(q, DISPATCHED), log_end = sq_int(q, LOG_END);
+	bool open = sq_int(q, OPEN) != 0;
+	sq_end(q);
+	int32_t former = t->core.attempt < 0 ? 0 : t->core.attempt < ATTEMPTS_MAX ? t->core.attempt : ATTEMPTS_MAX;
+	t->attempts = store_mem_get(mem, ((size_t)former + 1) * sizeof(*t->attempts));
+	add_former(db, t, former, open, mem);
+	add_newest(t, dispatched_us, log_end);
+}
+
+static uint32_t bit(enum store_state s) { return UINT32_C(1) << s; }
+
+/* Which table drives the search: few running, pending or failed tasks among millions of others are found through
+ * their own. */
+static const char *way(const struct store_list *o)
+{
+	if (o->states == bit(STORE_RUNNING))
+		return running_sql;
+	if (o->states == bit(STORE_PENDING))
+		return pending_sql;
+	if (o->states && !(o->states & ~(bit(STORE_FAILED) | bit(STORE_CANCELLED))))
+		return badly_sql;
+	return any_sql;
+}
+
+static size_t size_of(const struct store_task *t)
+{
+	return ROW_COST + (t->spec ? t->spec->len : 0) + t->result.len + t->error.len;
+}
+
+/* The seqs of at most limit + 1 rows. */
+static int64_t *find(struct sq_db *db, const struct store_list *o, size_t limit, size_t *ret_n)
+{
+	static const struct uuid last = {{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}};
+	int64_t *seqs = calloc(limit + 1, sizeof(*seqs));
+	*ret_n = 0;
+	if (!seqs) {
+		sq_db_no_memory(db);
+		return NULL;
+	}
+	sqlite3_stmt *q = sq_begin(db, way(o));
+	sq_bind_uuid(db, o->after ? &o->after_id : &last);
+	sq_bind_text(db, o->queue);
+	sq_bind_int(db, o->states & 0xff);
+	sq_bind_int(db, (int64_t)limit + 1);
+	while (sq_row(db, q))
+		seqs[(*ret_n)++] = sq_int(q, 0);
+	return seqs;
+}
+
+void sq_list_run(struct sq_ctx *x, struct store_op *op)
+{
+	struct store_list *o = container_of(op, struct store_list, op);
+	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	struct sq_db *db = &x->db;
+	size_t limit = o->limit > 0 ? (size_t)o->limit : 0, n;
+	int64_t left = o->max_bytes > 0 ? o->max_bytes : INT64_MAX;
+	_cleanup_free_ int64_t *seqs = find(db, o, limit, &n);
+	size_t most = min_sz(n, limit);
+	o->ret_n = 0;
+	o->ret_tasks = most ? store_mem_get(mem, most * sizeof(*o->ret_tasks)) : NULL;
+	while (o->ret_n < most && left > 0) {
+		sqlite3_stmt *q = sq_begin(db, row_sql);
+		sq_bind_int(db, o->full);
+		sq_bind_int(db, seqs[o->ret_n]);
+		if (!sq_row(db, q))
+			break;
+		struct store_task *t = &o->ret_tasks[o->ret_n++];
+		read_view(db, q, t, mem);
+		sq_end(q);
+		left -= (int64_t)size_of(t);
+	}
+	o->ret_more = o->ret_n < n;
+}

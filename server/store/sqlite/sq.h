@@ -1,0 +1,199 @@
+/* Inside of the SQLite store: connections, lanes, and the table of kinds.
+ *
+ *   sq_store.c   the loop's side: queues, handing lists to the lanes, answers, up and down
+ *   sq_batch.c   a transaction: isolating the guilty operation, what a failed commit leaves, checkpoints
+ *   sq_write.c   the writing thread: opening, coming back, settling
+ *   sq_lanes.c   the threads that read, and that write logs
+ *   sq_open.c    locking and opening the files, recognising what is in them
+ *   sq_schema.c  the schemas and their migrations
+ *   sq_db.c      one connection: statements by number, binding, an error that sticks
+ *   sq_rows.c    statements on the narrow tables that several kinds share
+ *   sq_kinds.c   the table of kinds
+ *   op_*.c       the statements of each kind
+ *
+ * Memory of operations passes from the loop to a lane and back under the store's mutex; in between only its
+ * holder touches it.  Blobs are counted without atomics: a lane reads those that it is given and makes new
+ * ones, and never takes or drops a reference to one of the loop's. */
+#ifndef REINS_SQ_H
+#define REINS_SQ_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "common/loop/loop.h"
+#include "server/store/mem.h"
+#include "server/store/sqlite/sq_db.h"
+#include "server/store/sqlite/sqlite_store.h"
+
+#define SQ_PATH_MAX 3800
+
+enum sq_lane_id { SQ_WRITE, SQ_READ, SQ_LOG, SQ_LANES };
+
+/* ---- kinds ---- */
+
+struct sq_ctx; /* what a lane's operations run on */
+struct sq_kind {
+	enum sq_lane_id lane;
+	/* Fills the answer.  Errors stick to the connection (sq_db); the caller decides what they mean. */
+	void (*run)(struct sq_ctx *x, struct store_op *op);
+	size_t (*bytes)(const struct store_op *op); /* NULL: next to none */
+	bool kept; /* stays queued while the store is away, within the queue's limits */
+};
+extern const struct sq_kind sq_kinds[STORE_KINDS];
+
+/* What the logs take, and where the search for one that can go stands. */
+struct sq_log_room {
+	int64_t bytes, max;
+	int64_t committed; /* bytes, before this transaction */
+	struct uuid cursor;
+	int64_t search_mono_ns; /* not before this time */
+};
+
+struct sq_ctx {
+	struct sq_db db;   /* the tasks */
+	struct sq_db logs; /* READ and LOG lanes */
+	int64_t now_wall_us;
+	int64_t next_seq;  /* WRITE lane */
+	int32_t lost_limit;
+	const char *note;  /* RECORD: stands for result and text, which were refused */
+	struct sq_log_room room; /* LOG lane */
+};
+
+void sq_insert_run(struct sq_ctx *x, struct store_op *op);
+void sq_claim_run(struct sq_ctx *x, struct store_op *op);
+void sq_record_run(struct sq_ctx *x, struct store_op *op);
+void sq_take_back_run(struct sq_ctx *x, struct store_op *op);
+void sq_cancel_run(struct sq_ctx *x, struct store_op *op);
+void sq_started_run(struct sq_ctx *x, struct store_op *op);
+void sq_session_run(struct sq_ctx *x, struct store_op *op);
+void sq_fill_run(struct sq_ctx *x, struct store_op *op);
+void sq_queues_run(struct sq_ctx *x, struct store_op *op);
+void sq_due_run(struct sq_ctx *x, struct store_op *op);
+void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
+void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
+void sq_get_run(struct sq_ctx *x, struct store_op *op);
+void sq_list_run(struct sq_ctx *x, struct store_op *op);
+void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
+void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+
+/* Operations that one counts for: a group's size. */
+int32_t sq_op_items(const struct store_op *op);
+int64_t sq_op_bytes(const struct store_op *op);
+
+/* ---- opening ---- */
+
+struct sq_files {
+	char path[SQ_PATH_MAX];         /* resolved */
+	char logs[SQ_PATH_MAX + 8];
+	int lock_fd;                    /* -1: not held */
+	uint64_t dev, ino;              /* of the tasks' file; ino 0: not opened yet */
+	char store_id[UUID_TEXT_LEN + 1];
+};
+
+enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS }; /* may come back; never will */
+
+/* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
+ * kept if it was taken, and `text` says why. */
+enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db, char *text, size_t cap) MUST_CHECK;
+/* Another connection to one of the files; -1 with the error in ret_db->rc. */
+int sq_open_more(const struct sq_files *f, bool logs, bool reads, struct sq_db *ret_db) MUST_CHECK;
+/* The file at the path is still the one that was opened. */
+bool sq_files_same(const struct sq_files *f);
+void sq_files_done(struct sq_files *f);
+/* What an error of SQLite means for the store, and in words. */
+enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
+
+/* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
+enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
+			      size_t cap) MUST_CHECK;
+
+/* ---- batches ---- */
+
+/* Another batch's fate, and what it means for whoever ran it. */
+enum sq_fate {
+	SQ_DONE,      /* committed and synced */
+	SQ_AWAY,      /* rolled back: nothing of it is there */
+	SQ_UNSETTLED, /* the commit failed in a way that may still bring it back when the file is opened anew */
+};
+struct sq_batch {
+	struct sq_ctx *x;
+	struct sq_db *writes; /* of x: the connection that is committed */
+	bool (*before_commit)(void *arg, struct sq_ctx *x); /* false: roll back, as an error; may be NULL */
+	void *arg;
+	char text[200]; /* AWAY, UNSETTLED: why */
+	enum sq_down down;
+};
+/* Runs all in one transaction, each alone answerable: one whose content can't be stored is found by running them
+ * again with savepoints, and is refused alone.  Results are set when DONE. */
+enum sq_fate sq_batch_run(struct sq_batch *b, struct list *ops);
+void sq_op_fail(struct store_op *op, enum store_result result, const char *text);
+void sq_ops_fail(struct list *ops, enum store_result result, const char *text);
+
+/* The write-ahead log of one connection that writes. */
+struct sq_wal {
+	int32_t pages; /* after the last commit */
+	int32_t hard_at;
+};
+void sq_wal_watch(struct sq_wal *w, struct sq_db *db);
+/* Copies it into the file when it is long: after the answers to a commit were handed out. */
+void sq_wal_checkpoint(struct sq_wal *w, struct sq_db *db);
+
+/* ---- the store ---- */
+
+struct sq_lane {
+	struct sq_store *store;
+	enum sq_lane_id id;
+	pthread_t thread;
+	bool running;
+	pthread_cond_t wake;
+	struct list gathering; /* the loop's: submitted in this turn */
+	/* under the store's mutex */
+	struct list inbox;
+	bool stop;
+	int64_t n_batches[STORE_KINDS]; /* taken by the loop */
+};
+
+struct sq_store {
+	struct store base;
+	struct loop *loop;
+	struct sqlite_store_config cfg;
+	struct loop_dirty dirty;
+	struct loop_poll *poll;
+	int event_fd;
+	struct list answers; /* made by submit itself */
+	size_t queued;
+	int64_t queued_bytes;
+	int64_t state_seen;
+	bool stays_down;
+	struct sq_lane lanes[SQ_LANES];
+	struct sq_files files; /* the writing thread's until the store is up, then constant */
+	_Atomic bool stopping; /* reads are interrupted */
+
+	pthread_mutex_t mutex;
+	/* under the mutex */
+	struct list outbox;
+	bool signalled;
+	bool up, stays;
+	int64_t state_changes;
+	char text[200];    /* down: why */
+	char warning[200]; /* up: about the logs */
+};
+
+/* Waits until there are operations and takes some, up to a limit of items and bytes; false: the store ends.  None are
+ * taken before not_before_mono_ns; with until_mono_ns >= 0 it also returns, with none, at that time. */
+bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_t not_before_mono_ns, int64_t until_mono_ns);
+/* In front of what waits: to be taken first, in this order. */
+void sq_lane_put_back(struct sq_lane *l, struct list *ops);
+/* Hands answered operations to the loop, as one batch. */
+void sq_lane_answer(struct sq_lane *l, struct list *answered);
+/* Down for good stays so: later calls are ignored. */
+void sq_store_set_state(struct sq_store *s, bool up, bool stays, const char *text);
+void sq_store_set_warning(struct sq_store *s, const char *text);
+/* `text` when it isn't. */
+bool sq_store_is_up(struct sq_store *s, bool *ret_stays, char *text, size_t cap);
+
+void *sq_write_main(void *lane);
+void *sq_read_main(void *lane);
+void *sq_log_main(void *lane);
+
+#endif

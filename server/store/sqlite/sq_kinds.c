@@ -1,0 +1,57 @@
+/* The table of kinds: who runs each, and what one holds.  An outcome and a piece of log wait for the store's return:
+ * nobody would ask for them again soon. */
+#include "server/store/sqlite/sq.h"
+
+#define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
+#define BASE_COST 200
+
+static size_t insert_bytes(const struct store_op *op)
+{
+	size_t n = 0;
+	const struct store_insert *o = OP(store_insert, op);
+	for (int32_t left = sq_op_items(op); left && o; left--, o = o->group_next)
+		n += BASE_COST + o->spec->len + (o->env_free_spec ? o->env_free_spec->len : 0) + o->labels.len;
+	return n;
+}
+
+static size_t record_bytes(const struct store_op *op)
+{
+	const struct store_record *o = OP(store_record, op);
+	return BASE_COST + o->error.len + (o->result ? o->result->len : 0);
+}
+
+static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
+static size_t session_bytes(const struct store_op *op) { return BASE_COST + OP(store_session_open, op)->n_held * 64; }
+
+const struct sq_kind sq_kinds[STORE_KINDS] = {
+	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes, false},
+	[STORE_CLAIM] = {SQ_WRITE, sq_claim_run, NULL, false},
+	[STORE_RECORD] = {SQ_WRITE, sq_record_run, record_bytes, true},
+	[STORE_TAKE_BACK] = {SQ_WRITE, sq_take_back_run, NULL, false},
+	[STORE_CANCEL] = {SQ_WRITE, sq_cancel_run, NULL, false},
+	[STORE_SESSION_OPEN] = {SQ_WRITE, sq_session_run, session_bytes, false},
+	[STORE_STARTED] = {SQ_WRITE, sq_started_run, NULL, false},
+	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
+	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL, false},
+	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
+	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
+	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
+	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
+	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
+	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
+	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
+};
+
+int32_t sq_op_items(const struct store_op *op)
+{
+	if (op->kind != STORE_INSERT)
+		return 1;
+	const struct store_insert *o = OP(store_insert, op);
+	return o->group_n > 1 ? o->group_n : 1;
+}
+
+int64_t sq_op_bytes(const struct store_op *op)
+{
+	const struct sq_kind *k = &sq_kinds[op->kind];
+	return (int64_t)(k->bytes ? k->bytes(op) : BASE_COST);
+}

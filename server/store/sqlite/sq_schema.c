@@ -1,0 +1,144 @@
+/* The two schemas and their migrations; a file's version is its user_version.
+ *
+ * Tasks: a task is one row of `task`, written once and never changed, and is in exactly one of `ready`, `delayed`
+ * (both PENDING), `running` and `ended` (its state is there), as in the schema for Postgres.  The sequence is
+ * the rowid of `task`, so that tasks lie on the disk in the order of their submission and wide rows
+ * beside each other; ids grow with it, which keeps the index on them dense.  Retention must leave the row
+ * with the highest seq alone: the next one is counted from it. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "server/store/sqlite/sq.h"
+
+#define POLICY                                                                                                \
+	"cpu INTEGER NOT NULL, memory INTEGER NOT NULL, gpus INTEGER NOT NULL, exclusive INTEGER NOT NULL, "    \
+	"lease_ttl_ns INTEGER, max_attempts INTEGER, backoff_initial_ns INTEGER, backoff_max_ns INTEGER, "       \
+	"backoff_multiplier REAL, queue TEXT NOT NULL"
+#define NARROW                                                                                                 \
+	"seq INTEGER NOT NULL, neg_priority INTEGER NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL, " \
+	"losses INTEGER NOT NULL, " POLICY
+
+static const char tasks_1[] =
+	"CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE task (seq INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, created_us INTEGER NOT NULL, run_at_us INTEGER, "
+	"neg_priority INTEGER NOT NULL, " POLICY ", name TEXT, owner TEXT, idempotency_key TEXT, labels BLOB, list_spec BLOB, "
+	"spec BLOB NOT NULL) STRICT;"
+	/* open_worker: the worker of attempt `attempt`, which was taken back and is open */
+	"CREATE TABLE ready (task_id BLOB NOT NULL, " NARROW ", open_worker TEXT, PRIMARY KEY (queue, neg_priority, seq)) "
+	"STRICT, WITHOUT ROWID;"
+	"CREATE TABLE delayed (task_id BLOB NOT NULL PRIMARY KEY, " NARROW ", due_us INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	"CREATE INDEX delayed_due ON delayed (due_us);"
+	"CREATE TABLE running (task_id BLOB NOT NULL PRIMARY KEY, " NARROW ", worker TEXT NOT NULL, instance BLOB NOT NULL, "
+	"session INTEGER NOT NULL, lease_ns INTEGER NOT NULL, dispatched_us INTEGER NOT NULL, started_us INTEGER, "
+	"cancel_us INTEGER) STRICT, WITHOUT ROWID;"
+	"CREATE INDEX running_worker ON running (worker);"
+	/* worker null: cancelled before any attempt, or between two */
+	"CREATE TABLE ended (seq INTEGER PRIMARY KEY, task_id BLOB NOT NULL, state INTEGER NOT NULL, outcome INTEGER NOT NULL, "
+	"attempt INTEGER NOT NULL, failures INTEGER NOT NULL, losses INTEGER NOT NULL, reported INTEGER NOT NULL, "
+	"dispatched_us INTEGER, started_us INTEGER, finished_us INTEGER NOT NULL, cancel_us INTEGER, exit_code INTEGER, "
+	"signal INTEGER, log_end INTEGER NOT NULL, result_too_large INTEGER, worker TEXT, error BLOB, result BLOB) STRICT;"
+	"CREATE INDEX ended_badly ON ended (task_id) WHERE state <> 3;"
+	/* Attempts that were not the last.  counted: in `losses`, and taken out of it when the attempt is adopted. */
+	"CREATE TABLE attempt (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, outcome INTEGER NOT NULL, "
+	"reported INTEGER NOT NULL, counted INTEGER NOT NULL, lease_ns INTEGER NOT NULL, dispatched_us INTEGER NOT NULL, "
+	"started_us INTEGER, finished_us INTEGER NOT NULL, exit_code INTEGER, signal INTEGER, log_end INTEGER NOT NULL, "
+	"worker TEXT NOT NULL, error BLOB, PRIMARY KEY (task_id, attempt)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE idempotency (key TEXT NOT NULL PRIMARY KEY, task_id BLOB NOT NULL, hash BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE worker (id TEXT NOT NULL PRIMARY KEY, instance BLOB NOT NULL, session INTEGER NOT NULL, "
+	"opened_us INTEGER NOT NULL, master TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE master (id TEXT NOT NULL PRIMARY KEY, incarnation INTEGER NOT NULL, beat INTEGER NOT NULL, "
+	"beat_us INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+static const char logs_1[] =
+	"CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE log (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, off INTEGER NOT NULL, stream INTEGER NOT NULL, "
+	"data BLOB NOT NULL, UNIQUE (task_id, attempt, off)) STRICT;"
+	"CREATE TABLE log_task (task_id BLOB NOT NULL PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	"INSERT INTO meta VALUES ('bytes', 0);";
+
+#define TASKS_ID 0x5265696e /* "Rein" */
+#define LOGS_ID 0x52656c67  /* "Relg" */
+
+struct schema {
+	int64_t application_id;
+	int n;
+	const char *migrations[1];
+};
+static const struct schema schemas[2] = {{TASKS_ID, 1, {tasks_1}}, {LOGS_ID, 1, {logs_1}}};
+
+static int64_t ask(struct sq_db *db, const char *sql)
+{
+	int64_t v = 0;
+	sqlite3_stmt *q = sq_begin(db, sql);
+	if (sq_row(db, q)) {
+		v = sq_int(q, 0);
+		sq_end(q);
+	}
+	return v;
+}
+
+static void make_id(char ret[static UUID_TEXT_LEN + 1])
+{
+	struct uuid id;
+	if (getrandom(id.b, sizeof(id.b), 0) != (ssize_t)sizeof(id.b))
+		abort();
+	id.b[6] = (uint8_t)((id.b[6] & 0x0f) | 0x40);
+	id.b[8] = (uint8_t)((id.b[8] & 0x3f) | 0x80);
+	uuid_format(&id, ret);
+}
+
+static void set_id(struct sq_db *db, const char *store_id)
+{
+	static const char sql[] = "INSERT INTO meta VALUES ('store_id', ?)";
+	sqlite3_stmt *q = sq_begin(db, sql);
+	sq_bind_text(db, store_id);
+	sq_run(db, q);
+}
+
+static void migrate(struct sq_db *db, const struct schema *s, int64_t from, const char *store_id)
+{
+	char text[80], made[UUID_TEXT_LEN + 1];
+	sq_exec(db, "BEGIN IMMEDIATE");
+	for (int64_t v = from; v < s->n; v++)
+		sq_exec(db, s->migrations[v]);
+	if (from == 0) {
+		make_id(made);
+		set_id(db, store_id ? store_id : made);
+	}
+	snprintf(text, sizeof(text), "PRAGMA application_id = %lld; PRAGMA user_version = %d", (long long)s->application_id, s->n);
+	sq_exec(db, text);
+	sq_exec(db, "COMMIT");
+	if (db->rc && !sqlite3_get_autocommit(db->h))
+		sqlite3_exec(db->h, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static enum sq_down words(char *text, size_t cap, const char *path, const char *what)
+{
+	snprintf(text, cap, "%.110s %s", path, what);
+	return SQ_STAYS;
+}
+
+enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text, size_t cap)
+{
+	const struct schema *s = &schemas[logs];
+	int64_t id = ask(db, "PRAGMA application_id"), version = ask(db, "PRAGMA user_version");
+	int64_t tables = ask(db, "SELECT count(*) FROM sqlite_schema");
+	if (db->rc)
+		return sq_meaning(db, text, cap);
+	if (tables && id != s->application_id)
+		return words(text, cap, path, "holds something else than a store of Reins; it was left as it is");
+	if (version > s->n)
+		return words(text, cap, path, "was made by a newer version of Reins; start that one. It was left as it is");
+	if (tables && version < 1)
+		return words(text, cap, path, "has no schema version: it is damaged, or not a store of Reins");
+	/* Only now: a file that isn't ours stays as it was. */
+	sqlite3_stmt *q = sq_begin(db, "PRAGMA journal_mode = WAL");
+	bool wal = sq_row(db, q) && strcmp(sq_text(q, 0), "wal") == 0;
+	sq_end(q);
+	if (!db->rc && !wal)
+		return words(text, cap, path, "is on a file system that has no shared memory for SQLite's write-ahead log");
+	if (!db->rc && version < s->n)
+		migrate(db, s, version, store_id);
+	return db->rc ? sq_meaning(db, text, cap) : SQ_OK;
+}

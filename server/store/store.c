@@ -1,0 +1,84 @@
+/* What all stores share: freeing answers. */
+#include "server/store/mem.h"
+#include "server/store/store.h"
+
+#define CLEAR(p) (free(p), (p) = NULL)
+
+static void mem_done(void **memory)
+{
+	store_mem_free(*memory);
+	*memory = NULL;
+}
+
+static void blob_done(struct blob **b)
+{
+	blob_unref(*b);
+	*b = NULL;
+}
+
+static void list_done(struct store_list *o)
+{
+	for (size_t i = 0; i < o->ret_n; i++)
+		blob_done(&o->ret_tasks[i].spec);
+	o->ret_tasks = NULL;
+	o->ret_n = 0;
+	mem_done(&o->ret_memory);
+}
+
+void store_op_done_fields(struct store_op *op)
+{
+	switch (op->kind) {
+	case STORE_CLAIM:
+		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
+		return;
+	case STORE_RECORD:
+		CLEAR(container_of(op, struct store_record, op)->ret_queue);
+		return;
+	case STORE_TAKE_BACK:
+		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
+		return;
+	case STORE_SESSION_OPEN: {
+		struct store_session_open *o = container_of(op, struct store_session_open, op);
+		o->ret_adopted = NULL;
+		o->ret_requeued = NULL;
+		o->ret_waiting = NULL;
+		o->ret_fenced = NULL;
+		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+		mem_done(&o->ret_memory);
+		return;
+	}
+	case STORE_FILL:
+		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
+		container_of(op, struct store_fill, op)->ret_n = 0;
+		return;
+	case STORE_QUEUES:
+		CLEAR(container_of(op, struct store_queues, op)->ret_names);
+		container_of(op, struct store_queues, op)->ret_n = 0;
+		return;
+	case STORE_DUE:
+		container_of(op, struct store_due, op)->ret_rows = NULL;
+		container_of(op, struct store_due, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_due, op)->ret_memory);
+		return;
+	case STORE_LOG_READ:
+		container_of(op, struct store_log_read, op)->ret_chunks = NULL;
+		container_of(op, struct store_log_read, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
+		return;
+	case STORE_GET:
+		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
+		mem_done(&container_of(op, struct store_get, op)->ret_memory);
+		return;
+	case STORE_LIST:
+		list_done(container_of(op, struct store_list, op));
+		return;
+	case STORE_INSERT:
+	case STORE_CANCEL:
+	case STORE_STARTED:
+	case STORE_LOG_APPEND:
+	case STORE_MASTER_OPEN:
+	case STORE_BEAT:
+	case STORE_KINDS:
+		return;
+	}
+}

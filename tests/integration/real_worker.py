@@ -1,0 +1,72 @@
+"""The program reins-worker, as tests start and end it."""
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+DEADLINE = 15  # seconds until something that does not happen fails the test
+
+
+class Worker:
+    def __init__(self, build_dir, folder, server, **flags):
+        self.folder = folder
+        self.state = folder / 'state'
+        settings = {'server': server, 'id': 'w1', 'slots': 4, 'state-dir': self.state,
+                    'kill-grace': '1s', 'log-level': 'debug'}
+        settings.update({k.replace('_', '-'): v for k, v in flags.items()})
+        self.command = [str(build_dir / 'worker' / 'reins-worker')]
+        self.command += [f'--{k}={v}' for k, v in settings.items()]
+        self.process = None
+        self.log_path = folder / 'worker.log'
+
+    def start(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('REINS_')}
+        env['REINS_TOKEN'] = 'secret-token'
+        env['HELLO_FROM_WORKER'] = 'yes'
+        with open(self.log_path, 'ab') as log:
+            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env)
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, deadline=DEADLINE):
+        return self.process.wait(deadline)
+
+    def log(self):
+        return self.log_path.read_text(errors='replace')
+
+    def stop(self):
+        """As an operator in a hurry: SIGTERM, and SIGTERM again."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(signal.SIGTERM)
+                try:
+                    self.process.wait(DEADLINE)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+                    self.process.wait()
+                    pytest.fail('the worker did not end on a second SIGTERM')
+        text = self.log()
+        assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+def alive(pid):
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_gone(pid):
+    end = time.monotonic() + DEADLINE
+    while alive(pid):
+        assert time.monotonic() < end, f'process {pid} is still there'
+        time.sleep(0.01)

@@ -1,0 +1,27 @@
+/* The tests of suite_more.c, for the table in suite.c. */
+#ifndef TESTS_STORE_SUITE_PARTS_H
+#define TESTS_STORE_SUITE_PARTS_H
+
+#include "tests/store/suite.h"
+
+void take_back_and_again(void **state);
+void lost_limit(void **state);
+void open_attempt_may_succeed(void **state);
+void given_out_closes(void **state);
+void cancel_everywhere(void **state);
+void wish_beats(void **state);
+void sessions_grow(void **state);
+void session_list(void **state);
+void adopted_is_not_lost(void **state);
+void new_instance(void **state);
+void many_sessions_at_once(void **state);
+void fill_in_order(void **state);
+void queues_with_rows(void **state);
+void due_rows(void **state);
+void logs(void **state);
+void started(void **state);
+void list_pages(void **state);
+void list_leaves_out(void **state);
+void incarnations(void **state);
+
+#endif

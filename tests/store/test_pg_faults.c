@@ -1,0 +1,586 @@
+/* What a Postgres can do to us: be killed, end connections, turn read-only, fall silent, refuse one item of a
+ * batch; and what the store makes of it: no acknowledged change is lost, and every answer is true. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "server/store/postgres/pg.h"
+#include "tests/store/pg_server.h"
+#include "tests/store/relay.h"
+#include "tests/store/suite.h"
+
+static struct pg_server server;
+static struct pg_store_config config;
+
+/* Without fsync: what a killed server has written is in the kernel either way. */
+static void begin(void) { pg_server_start(&server, false); }
+static void end(void) { pg_server_stop(&server); }
+
+static struct store *open_store(struct loop *loop)
+{
+	struct store *s;
+	if (pg_store_new(loop, &config, &s) < 0)
+		fail_msg("pg_store_new");
+	return s;
+}
+
+static const struct factory postgres = {"postgres", open_store, begin, end};
+const struct factory *factory = &postgres;
+
+static int group_begin(void **state)
+{
+	pg_store_config_default(&config);
+	config.url = server.url;
+	config.max_batch = 100;
+	return harness_begin(state);
+}
+
+static void unpark(void);
+
+static void turn_for(int64_t ns)
+{
+	int64_t until = clock_mono_ns() + ns;
+	while (clock_mono_ns() < until) {
+		unpark();
+		loop_turn(h.loop, false);
+	}
+}
+
+/* ---- chains: insert, claim, record, one after the other, many at once ---- */
+
+struct chain {
+	struct store_insert insert;
+	struct store_claim claim;
+	struct store_record record;
+	bool inserted, gone; /* the last answer to the insert; settled as not there */
+	bool done;
+};
+
+#define CHAINS 20000
+static struct chain *chains;
+static struct store_op *parked[CHAINS]; /* to be asked again */
+static size_t n_parked;
+static size_t n_chains, n_live, n_unavailable;
+static bool stop_chains, chains_done;
+static int64_t chain_session;
+
+static void chain_start(struct chain *c);
+
+static void chain_end(struct chain *c)
+{
+	c->done = true;
+	n_live--;
+	if (!stop_chains && n_chains < CHAINS) {
+		n_live++;
+		chain_start(&chains[n_chains++]);
+	} else if (!n_live) {
+		chains_done = true;
+	}
+}
+
+static void on_recorded(struct store_op *op)
+{
+	struct chain *c = container_of(op, struct chain, record.op);
+	assert_int_equal(op->result, STORE_OK); /* kept while away */
+	assert_int_equal(c->record.ret_verdict, CORE_RECORD_RECORDED);
+	assert_int_equal(c->record.ret_state, STORE_COMPLETED);
+	store_op_done_fields(op);
+	chain_end(c);
+}
+
+static void on_claimed(struct store_op *op)
+{
+	struct chain *c = container_of(op, struct chain, claim.op);
+	if (op->result == STORE_UNAVAILABLE) { /* nothing changed: asked again */
+		n_unavailable++;
+		parked[n_parked++] = op;
+		return;
+	}
+	assert_int_equal(op->result, STORE_OK);
+	assert_true(c->claim.ret_won);
+	assert_int_equal(c->claim.ret_task.attempt, 1);
+	store_op_done_fields(op);
+	c->record = (struct store_record){.op = {.kind = STORE_RECORD, .done = on_recorded}, .at = {c->insert.task.id, 1},
+					  .worker = "chain", .outcome = STORE_SUCCEEDED};
+	store_submit(h.store, &c->record.op);
+}
+
+static void on_inserted(struct store_op *op)
+{
+	struct chain *c = container_of(op, struct chain, insert.op);
+	if (op->result == STORE_UNAVAILABLE) {
+		assert_false(op->maybe_done);
+		n_unavailable++;
+		if ((c - chains) % 8) {
+			parked[n_parked++] = op;
+			return;
+		}
+		c->gone = true; /* and must not be there */
+		chain_end(c);
+		return;
+	}
+	assert_int_equal(op->result, STORE_OK);
+	assert_int_equal(c->insert.ret_verdict, STORE_INSERT_CREATED);
+	c->inserted = true;
+	c->claim = (struct store_claim){.op = {.kind = STORE_CLAIM, .done = on_claimed}, .task = c->insert.task,
+					.to = to_worker("chain", chain_session)};
+	c->claim.task.seq = c->insert.ret_seq;
+	store_submit(h.store, &c->claim.op);
+}
+
+static void chain_start(struct chain *c)
+{
+	c->insert = insert_of("chains");
+	c->insert.op.kind = STORE_INSERT;
+	c->insert.op.done = on_inserted;
+	store_submit(h.store, &c->insert.op);
+}
+
+static void unpark(void)
+{
+	while (h.store->up && n_parked)
+		store_submit(h.store, parked[--n_parked]);
+}
+
+static void chains_begin(size_t n)
+{
+	chains = test_calloc(CHAINS, sizeof(*chains));
+	chain_session = 1;
+	n_unavailable = 0;
+	stop_chains = chains_done = false;
+	n_live = n_chains = n;
+	for (size_t i = 0; i < n; i++)
+		chain_start(&chains[i]);
+}
+
+/* What was said and what is there are the same. */
+static void chains_check(void)
+{
+	stop_chains = true;
+	int64_t end_ns = clock_mono_ns() + DEADLINE_NS;
+	while (!chains_done) {
+		assert_true(clock_mono_ns() < end_ns);
+		turn_for(MS);
+	}
+	struct store_get *gets = test_calloc(n_chains, sizeof(*gets));
+	size_t completed = 0;
+	for (size_t i = 0; i < n_chains; i++)
+		gets[i] = (struct store_get){.id = chains[i].insert.task.id};
+	run_many(gets, n_chains, sizeof(*gets), STORE_GET);
+	for (size_t i = 0; i < n_chains; i++) {
+		assert_int_equal(gets[i].op.result, STORE_OK);
+		assert_int_equal(gets[i].ret_found, !chains[i].gone);
+		if (gets[i].ret_found) {
+			assert_int_equal(gets[i].ret_task.state, STORE_COMPLETED);
+			assert_int_equal(gets[i].ret_task.n_attempts, 1);
+			completed++;
+		}
+		store_op_done_fields(&gets[i].op);
+	}
+	print_message("# %zu completed, %zu times unavailable\n", completed, n_unavailable);
+	assert_true(completed > 0);
+	test_free(gets);
+	test_free(chains);
+}
+
+static void killed_under_load(void **state)
+{
+	chains_begin(2000);
+	for (int i = 0; i < 4; i++) {
+		turn_for(150 * MS);
+		pg_server_kill(&server);
+		turn_for(100 * MS);
+		assert_false(h.store->up);
+		pg_server_begin(&server);
+		harness_wait_up(h.store);
+	}
+	turn_for(100 * MS);
+	chains_check();
+}
+
+static void connections_ended(void **state)
+{
+	chains_begin(2000);
+	for (int i = 0; i < 25; i++) {
+		turn_for(20 * MS);
+		pg_server_sql(&server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reinsd' "
+				       "ORDER BY random() LIMIT 1");
+	}
+	pg_server_sql(&server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reinsd'");
+	turn_for(50 * MS);
+	chains_check();
+}
+
+/* Cut anywhere: within a statement's parameters, after its sync, within its answer. */
+static void cut_anywhere(void **state)
+{
+	struct relay r;
+	char url[128];
+	struct store *direct = h.store;
+	struct pg_store_config c = config;
+	relay_start(&r, server.port, 400000);
+	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:%d/postgres", r.port);
+	c.url = url;
+	assert_int_equal(pg_store_new(h.loop, &c, &h.store), 0);
+	harness_wait_up(h.store);
+	chains_begin(2000);
+	int64_t until = clock_mono_ns() + DEADLINE_NS;
+	while (atomic_load(&r.cuts) < 40) {
+		assert_true(clock_mono_ns() < until);
+		turn_for(5 * MS);
+	}
+	atomic_store(&r.max_bytes, 0);
+	chains_check();
+	store_free(h.store);
+	h.store = direct;
+	relay_stop(&r);
+}
+
+static void over_tls(void **state)
+{
+	char cmd[512];
+	snprintf(cmd, sizeof(cmd), "cd %s/data && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout server.key "
+		 "-out server.crt 2>/dev/null && chmod 600 server.key && chown --reference=postgresql.conf server.key server.crt",
+		 server.dir);
+	assert_int_equal(system(cmd), 0);
+	pg_server_sql(&server, "ALTER SYSTEM SET ssl = on");
+	pg_server_sql(&server, "SELECT pg_reload_conf()");
+	struct pg_store_config c = config;
+	struct store *direct = h.store;
+	char url[160];
+	snprintf(url, sizeof(url), "postgres://reins@localhost:%d/postgres?sslmode=require", server.port);
+	c.url = url;
+	assert_int_equal(pg_store_new(h.loop, &c, &h.store), 0);
+	harness_wait_up(h.store);
+	struct blob *large = blob_new(NULL, 1 << 20);
+	memset(large->data, 3, large->len);
+	struct store_insert in[20];
+	struct store_get out[20];
+	for (int i = 0; i < 20; i++) {
+		in[i] = insert_of("tls");
+		in[i].spec = large;
+	}
+	run_many(in, 20, sizeof(in[0]), STORE_INSERT);
+	for (int i = 0; i < 20; i++)
+		out[i] = (struct store_get){.id = in[i].task.id};
+	run_many(out, 20, sizeof(out[0]), STORE_GET);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(out[i].ret_task.spec->len, large->len);
+		store_op_done_fields(&out[i].op);
+	}
+	blob_unref(large);
+	store_free(h.store);
+	h.store = direct;
+}
+
+static void read_only(void **state)
+{
+	struct core_task t = insert(new_queue());
+	int64_t s = session("w-ro");
+	claim(&t, "w-ro", s);
+	pg_server_sql(&server, "ALTER SYSTEM SET default_transaction_read_only = on");
+	pg_server_sql(&server, "SELECT pg_reload_conf()");
+	struct store_record r = {.at = {t.id, 1}, .worker = "w-ro", .outcome = STORE_SUCCEEDED};
+	harness_submit(h.store, &r.op, STORE_RECORD);
+	struct store_insert *o = test_calloc(2000, sizeof(*o));
+	int n = 0;
+	while (h.store->up) { /* the reload takes a moment to reach the sessions */
+		assert_true(n < 2000);
+		o[n] = insert_of("ro");
+		harness_submit(h.store, &o[n++].op, STORE_INSERT);
+		turn_for(5 * MS);
+	}
+	assert_non_null(strstr(h.store->down_text, "read-only"));
+	pg_server_sql(&server, "ALTER SYSTEM RESET default_transaction_read_only");
+	pg_server_sql(&server, "SELECT pg_reload_conf()");
+	harness_wait_up(h.store);
+	harness_drain();
+	assert_int_equal(r.op.result, STORE_OK);
+	assert_int_equal(r.ret_verdict, CORE_RECORD_RECORDED);
+	store_op_done_fields(&r.op);
+	for (int i = 0; i < n; i++) {
+		struct store_get g = get(o[i].task.id);
+		assert_int_equal(g.ret_found, o[i].op.result == STORE_OK);
+		store_op_done_fields(&g.op);
+	}
+	test_free(o);
+}
+
+/* ---- content ---- */
+
+static void poisoned_insert(void **state)
+{
+	enum { N = 500 };
+	struct store_insert *o = test_calloc(N, sizeof(*o));
+	for (int i = 0; i < N; i++)
+		o[i] = insert_of("poison");
+	o[321].owner = "\xff";
+	run_many(o, N, sizeof(*o), STORE_INSERT);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(o[i].op.result, i == 321 ? STORE_REFUSED : STORE_OK);
+	assert_non_null(strstr(o[321].op.text, "22021"));
+	struct store_get g = get(o[321].task.id);
+	assert_false(g.ret_found);
+	test_free(o);
+}
+
+static void poisoned_outcome(void **state)
+{
+	enum { N = 100 };
+	struct store_insert *o = test_calloc(N, sizeof(*o));
+	struct store_record *r = test_calloc(N, sizeof(*r));
+	int64_t s = session("w-poison");
+	pg_server_sql(&server, "ALTER TABLE reins.ended ADD CONSTRAINT small CHECK (octet_length(result) < 100)");
+	for (int i = 0; i < N; i++) {
+		o[i] = insert_of("poison");
+		o[i].eager = to_worker("w-poison", s);
+	}
+	run_many(o, N, sizeof(*o), STORE_INSERT);
+	struct blob *large = blob_new(NULL, 100);
+	memset(large->data, 1, 100);
+	for (int i = 0; i < N; i++)
+		r[i] = (struct store_record){.at = {o[i].task.id, 1}, .worker = "w-poison", .outcome = STORE_SUCCEEDED,
+					     .result = i == 77 ? large : h.spec};
+	run_many(r, N, sizeof(*r), STORE_RECORD);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(r[i].op.result, STORE_OK);
+		assert_int_equal(r[i].ret_verdict, CORE_RECORD_RECORDED);
+		store_op_done_fields(&r[i].op);
+		struct store_get g = get(o[i].task.id);
+		assert_int_equal(g.ret_task.state, STORE_COMPLETED);
+		assert_int_equal(g.ret_task.result.len, i == 77 ? 0 : 4);
+		if (i == 77)
+			assert_non_null(strstr((const char *)g.ret_task.error.data, "without result and text"));
+		store_op_done_fields(&g.op);
+	}
+	pg_server_sql(&server, "ALTER TABLE reins.ended DROP CONSTRAINT small");
+	blob_unref(large);
+	test_free(o);
+	test_free(r);
+}
+
+/* Both sides' buffers are full at once: nobody may wait for the other with unread input. */
+static void large_both_ways(void **state)
+{
+	enum { N = 8 };
+	struct store_insert in[N], more[N];
+	struct store_get out[N];
+	struct blob *large = blob_new(NULL, 8 << 20);
+	memset(large->data, 7, large->len);
+	for (int i = 0; i < N; i++) {
+		in[i] = insert_of("large");
+		more[i] = insert_of("large");
+		in[i].spec = more[i].spec = large;
+	}
+	run_many(in, N, sizeof(*in), STORE_INSERT);
+	for (int i = 0; i < N; i++) {
+		out[i] = (struct store_get){.id = in[i].task.id};
+		harness_submit(h.store, &more[i].op, STORE_INSERT);
+		harness_submit(h.store, &out[i].op, STORE_GET);
+	}
+	harness_drain();
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(in[i].op.result, STORE_OK);
+		assert_int_equal(more[i].op.result, STORE_OK);
+		assert_int_equal(out[i].op.result, STORE_OK);
+		assert_int_equal(out[i].ret_task.spec->len, large->len);
+		assert_memory_equal(out[i].ret_task.spec->data, large->data, large->len);
+		store_op_done_fields(&out[i].op);
+	}
+	blob_unref(large);
+}
+
+static void locked_table(void **state)
+{
+	struct pg_store_config c = config;
+	struct store *s;
+	c.statement_timeout_ns = 100 * MS;
+	/* The first host refuses, which must not matter. */
+	char url[160];
+	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:1,localhost:%d/postgres", server.port);
+	c.url = url;
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
+	harness_wait_up(s);
+	struct store_insert o = insert_of("locked");
+	assert_int_equal(run_any(s, &o.op, STORE_INSERT), STORE_OK);
+	PGconn *pq = PQconnectdb(server.url);
+	PQclear(PQexec(pq, "BEGIN; LOCK TABLE reins.task IN ACCESS EXCLUSIVE MODE"));
+	struct store_get g = {.id = o.task.id};
+	struct store_insert p = insert_of("locked");
+	assert_int_equal(run_any(s, &g.op, STORE_GET), STORE_UNAVAILABLE);
+	assert_int_equal(run_any(s, &p.op, STORE_INSERT), STORE_UNAVAILABLE);
+	assert_non_null(strstr(p.op.text, "timeout"));
+	PQclear(PQexec(pq, "COMMIT"));
+	PQfinish(pq);
+	assert_int_equal(run_any(s, &g.op, STORE_GET), STORE_OK);
+	assert_true(g.ret_found);
+	store_op_done_fields(&g.op);
+	assert_int_equal(run_any(s, &p.op, STORE_INSERT), STORE_OK);
+	store_free(s);
+}
+
+static void strange_ids(void **state)
+{
+	/* From 1970 and from far ahead: no partition was made for these. */
+	for (int i = 0; i < 2; i++) {
+		struct store_insert o = insert_of("strange");
+		memset(o.task.id.b, i ? 0xee : 0, 6);
+		run(&o.op, STORE_INSERT);
+		assert_int_equal(state_of(o.task.id), STORE_PENDING);
+	}
+}
+
+/* ---- up and down ---- */
+
+static void queue_full(void **state)
+{
+	struct pg_store_config small = config;
+	struct store *s;
+	small.max_queued = 3;
+	assert_int_equal(pg_store_new(h.loop, &small, &s), 0);
+	harness_wait_up(s);
+	struct store_insert o[6];
+	for (int i = 0; i < 6; i++) {
+		o[i] = insert_of("full");
+		harness_submit(s, &o[i].op, STORE_INSERT);
+	}
+	harness_drain();
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(o[i].op.result, i < 3 ? STORE_OK : STORE_UNAVAILABLE);
+	assert_non_null(strstr(o[3].op.text, "full"));
+	store_free(s);
+}
+
+static bool state_told, state_up;
+static char state_text[200];
+
+static void on_state(void *arg, bool up, const char *text)
+{
+	state_told = true;
+	state_up = up;
+	snprintf(state_text, sizeof(state_text), "%s", text);
+}
+
+static void newer_schema(void **state)
+{
+	struct pg_store_config c = config;
+	struct store *s;
+	c.on_state = on_state;
+	state_told = false;
+	pg_server_sql(&server, "UPDATE reins.meta SET value = '99' WHERE key = 'schema'");
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
+	harness_until(&state_told);
+	assert_false(state_up);
+	assert_non_null(strstr(state_text, "version 99"));
+	struct store_insert o = insert_of("newer");
+	assert_int_equal(run_any(s, &o.op, STORE_INSERT), STORE_UNAVAILABLE);
+	assert_non_null(strstr(o.op.text, "version 99"));
+	pg_server_sql(&server, "UPDATE reins.meta SET value = '1' WHERE key = 'schema'");
+	harness_wait_up(s);
+	assert_true(state_up);
+	assert_non_null(strstr(state_text, "fsync is off"));
+	store_free(s);
+}
+
+static void away_and_back(void **state)
+{
+	struct core_task t = insert(new_queue());
+	int64_t s = session("w-away");
+	claim(&t, "w-away", s);
+	pg_server_kill(&server);
+	turn_for(50 * MS);
+	struct store_insert o = insert_of("away");
+	assert_int_equal(run_any(h.store, &o.op, STORE_INSERT), STORE_UNAVAILABLE);
+	struct store_record r = {.at = {t.id, 1}, .worker = "w-away", .outcome = STORE_SUCCEEDED};
+	harness_submit(h.store, &r.op, STORE_RECORD);
+	turn_for(50 * MS);
+	pg_server_begin(&server);
+	harness_drain();
+	assert_int_equal(r.ret_verdict, CORE_RECORD_RECORDED);
+	store_op_done_fields(&r.op);
+}
+
+static void freed_with_work(void **state)
+{
+	struct store *s = harness_another();
+	struct store_insert o[10];
+	for (int i = 0; i < 10; i++) {
+		o[i] = insert_of("freed");
+		harness_submit(s, &o[i].op, STORE_INSERT);
+	}
+	loop_turn(h.loop, false);
+	store_free(s);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(o[i].op.result, STORE_UNAVAILABLE);
+	harness_drain();
+}
+
+/* Frozen, not closed: only the watchdog tells. */
+static void silent(void **state)
+{
+	struct pg_store_config c = config;
+	struct store *s;
+	c.statement_timeout_ns = 200 * MS;
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
+	harness_wait_up(s);
+	pg_server_signal(&server, SIGSTOP);
+	struct store_insert o = insert_of("silent");
+	harness_submit(s, &o.op, STORE_INSERT);
+	while (s->up)
+		loop_turn(h.loop, true);
+	pg_server_signal(&server, SIGCONT);
+	harness_drain();
+	assert_int_equal(o.op.result, STORE_OK);
+	assert_int_equal(o.ret_verdict, STORE_INSERT_CREATED);
+	assert_int_equal(state_of(o.task.id), STORE_PENDING);
+	store_free(s);
+}
+
+/* ---- plans ---- */
+
+/* A plan is made once per connection: none may begin with a scan of a whole table, however small it is now. */
+static void no_plan_scans(void **state)
+{
+	PGconn *pq = PQconnectdb(server.url);
+	struct pg_setup setup = {.statement_timeout_ns = 10000 * MS};
+	const char *sql;
+	char text[200];
+	assert_int_equal(pg_setup_next(&setup, NULL, &sql, text, sizeof(text)), 1);
+	PQclear(PQexec(pq, sql));
+	pg_setup_done(&setup);
+	for (int k = 0; k < PG_KINDS; k++)
+		for (int i = 0; i < pg_kinds[k].n_stmts; i++) {
+			const struct pg_stmt *st = &pg_kinds[k].stmts[i];
+			char explain[512];
+			int n = snprintf(explain, sizeof(explain), "EXPLAIN (COSTS off) EXECUTE s");
+			for (const char *c = st->columns; *c; c++)
+				n += snprintf(explain + n, sizeof(explain) - (size_t)n, c == st->columns ? "(NULL" : ",NULL");
+			snprintf(explain + n, sizeof(explain) - (size_t)n, *st->columns ? ")" : "");
+			PGresult *p = PQprepare(pq, "s", st->sql, 0, NULL), *r = PQexec(pq, explain);
+			if (PQresultStatus(r) != PGRES_TUPLES_OK)
+				fail_msg("%s%d: %s", pg_kinds[k].name, i, PQerrorMessage(pq));
+			bool all_pending = k == STORE_LIST && i == 2; /* sorts what is pending, by design */
+			bool by_worker = k == STORE_SESSION_OPEN && i >= 3; /* a worker may have very many rows */
+			for (int row = 0; row < PQntuples(r); row++)
+				if ((strstr(PQgetvalue(r, row, 0), "Seq Scan") && !all_pending) ||
+				    (strstr(PQgetvalue(r, row, 0), "running_worker") && !by_worker))
+					fail_msg("%s%d: %s", pg_kinds[k].name, i, PQgetvalue(r, row, 0));
+			PQclear(p);
+			PQclear(r);
+			PQclear(PQexec(pq, "DEALLOCATE s"));
+		}
+	PQfinish(pq);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_plan_scans),     cmocka_unit_test(poisoned_insert), cmocka_unit_test(poisoned_outcome),
+		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids),     cmocka_unit_test(locked_table), cmocka_unit_test(queue_full),
+		cmocka_unit_test(newer_schema),      cmocka_unit_test(freed_with_work), cmocka_unit_test(away_and_back),
+		cmocka_unit_test(connections_ended), cmocka_unit_test(read_only),       cmocka_unit_test(killed_under_load),
+		cmocka_unit_test(cut_anywhere),      cmocka_unit_test(silent),          cmocka_unit_test(over_tls),
+	};
+	return cmocka_run_group_tests_name("store/postgres faults", tests, group_begin, harness_end);
+}

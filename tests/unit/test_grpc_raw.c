@@ -1,0 +1,494 @@
+/* The gRPC server against bare frames: what clients see on the wire, and clients that misbehave. */
+#include "tests/unit/grpc_rig.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "tests/unit/h2_raw.h"
+
+struct peer {
+	struct rig rig; /* its own channel is idle */
+	struct stream *s;
+	struct raw raw;
+	struct buf got;
+	bool ended;
+};
+
+static void on_ready(void *arg, int events)
+{
+	struct peer *p = arg;
+	uint8_t bytes[4096];
+	ssize_t n;
+	while ((n = stream_read(p->s, bytes, sizeof(bytes))) > 0)
+		assert_int_equal(buf_add(&p->got, bytes, (size_t)n), 0);
+	if (n != -EAGAIN) {
+		p->ended = true;
+		stream_want(p->s, 0);
+	}
+}
+
+static void peer_init(struct peer *p, const struct grpc_limits *l, bool preface)
+{
+	static const struct stream_events events = { .on_ready = on_ready };
+	static const struct stream_events none;
+	struct stream *server_end;
+	memset(p, 0, sizeof(*p));
+	rig_init(&p->rig, l, NULL, false);
+	assert_int_equal(stream_pair(p->rig.loop, 65536, &events, p, &none, NULL, &p->s, &server_end), 0);
+	assert_int_equal(grpc_server_adopt(p->rig.server, server_end), 0);
+	raw_init(&p->raw, preface);
+	buf_init(&p->got, 1 << 24);
+	stream_want(p->s, LOOP_READ);
+}
+
+static void peer_done(struct peer *p)
+{
+	stream_close(p->s);
+	raw_done(&p->raw);
+	buf_done(&p->got);
+	rig_done(&p->rig);
+}
+
+/* Gives the server what was said, and it some turns to answer. */
+static void talk(struct peer *p)
+{
+	for (int i = 0; i < 6 || (buf_len(&p->raw.out) && i < 10000); i++) {
+		if (buf_len(&p->raw.out)) {
+			struct iovec iov = { (void *)(uintptr_t)buf_head(&p->raw.out), buf_len(&p->raw.out) };
+			ssize_t n = stream_writev(p->s, &iov, 1);
+			if (n < 0 && n != -EAGAIN)
+				buf_clear(&p->raw.out);
+			else if (n > 0)
+				buf_consume(&p->raw.out, (size_t)n);
+		}
+		loop_turn(p->rig.loop, false);
+	}
+}
+
+/* What a stream got, all its header blocks together. */
+struct answer {
+	char http[8], status[8], type[64], message[256], accept[64];
+	size_t data, blocks;
+	bool ended, reset;
+	uint32_t reset_code;
+};
+
+static void keep(char *to, size_t cap, const nghttp2_nv *nv) { snprintf(to, cap, "%.*s", (int)nv->valuelen, nv->value); }
+
+static void keep_field(struct answer *a, const nghttp2_nv *nv)
+{
+	static const struct {
+		const char *name;
+		size_t at, cap;
+	} fields[] = {
+		{ ":status", offsetof(struct answer, http), 8 },
+		{ "grpc-status", offsetof(struct answer, status), 8 },
+		{ "content-type", offsetof(struct answer, type), 64 },
+		{ "grpc-message", offsetof(struct answer, message), 256 },
+		{ "grpc-accept-encoding", offsetof(struct answer, accept), 64 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+		if (nv->namelen == strlen(fields[i].name) && memcmp(nv->name, fields[i].name, nv->namelen) == 0)
+			keep((char *)a + fields[i].at, fields[i].cap, nv);
+}
+
+static void inflate(nghttp2_hd_inflater *inflater, const struct raw_seen *f, struct answer *a)
+{
+	const uint8_t *p = f->payload;
+	size_t left = f->len;
+	for (;;) {
+		nghttp2_nv nv;
+		int flags = 0;
+		ssize_t n = nghttp2_hd_inflate_hd2(inflater, &nv, &flags, p, left, 1);
+		assert_true(n >= 0);
+		p += n;
+		left -= (size_t)n;
+		if (a && (flags & NGHTTP2_HD_INFLATE_EMIT))
+			keep_field(a, &nv);
+		if (flags & NGHTTP2_HD_INFLATE_FINAL)
+			break;
+	}
+	nghttp2_hd_inflate_end_headers(inflater);
+}
+
+static struct answer answer(struct peer *p, int32_t id)
+{
+	struct answer a = { 0 };
+	struct raw_seen f = { 0 };
+	nghttp2_hd_inflater *inflater;
+	assert_int_equal(nghttp2_hd_inflate_new(&inflater), 0);
+	while (raw_next(&p->got, &f)) {
+		bool mine = f.id == id;
+		if (f.type == NGHTTP2_HEADERS)
+			inflate(inflater, &f, mine ? &a : NULL);
+		if (!mine)
+			continue;
+		assert_false(a.reset); /* nothing after it */
+		if (f.type == NGHTTP2_RST_STREAM) {
+			a.reset = true;
+			a.reset_code = raw_u32(f.payload);
+			continue;
+		}
+		if (f.type == NGHTTP2_HEADERS || f.type == NGHTTP2_DATA)
+			assert_false(a.ended);
+		a.blocks += f.type == NGHTTP2_HEADERS;
+		a.data += f.type == NGHTTP2_DATA ? f.len : 0;
+		a.ended |= (f.type == NGHTTP2_HEADERS || f.type == NGHTTP2_DATA) && (f.flags & NGHTTP2_FLAG_END_STREAM);
+	}
+	nghttp2_hd_inflate_del(inflater);
+	return a;
+}
+
+static void send_bytes(struct peer *p, int32_t id, bool end, const void *data, size_t len)
+{
+	raw_frame(&p->raw, NGHTTP2_DATA, end ? NGHTTP2_FLAG_END_STREAM : 0, id, data, len);
+}
+
+static const char UNARY[] = "/test.Echo/Unary";
+static const char BIDI[] = "/test.Echo/Bidi";
+
+/* ---- good calls ---- */
+
+static void a_message_in_single_bytes(void **state)
+{
+	static const char bytes[] = "\0\0\0\0\3abc";
+	struct peer p;
+	peer_init(&p, NULL, true);
+	raw_request(&p.raw, 1, 0, UNARY);
+	for (int i = 0; i < 8; i++) {
+		char padded[4] = { 2, bytes[i], 0, 0 };
+		raw_frame(&p.raw, NGHTTP2_DATA, NGHTTP2_FLAG_PADDED, 1, padded, 4);
+		talk(&p);
+	}
+	send_bytes(&p, 1, true, "", 0);
+	talk(&p);
+	struct answer a = answer(&p, 1);
+	assert_string_equal(a.http, "200");
+	assert_string_equal(a.status, "0");
+	assert_string_equal(a.type, "application/grpc");
+	assert_int_equal(a.data, 8);
+	assert_int_equal(a.blocks, 2);
+	assert_true(a.ended && !a.reset);
+	peer_done(&p);
+}
+
+static void many_messages_in_one_frame(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	raw_request(&p.raw, 1, 0, BIDI);
+	talk(&p);
+	assert_int_equal(answer(&p, 1).blocks, 1); /* headers before any message */
+	send_bytes(&p, 1, false, "\0\0\0\0\1a\0\0\0\0\0\0\0\0\0\2bc\0\0", 20);
+	talk(&p);
+	assert_int_equal(p.rig.messages, 3);
+	send_bytes(&p, 1, false, "\0\0\1", 3);
+	send_bytes(&p, 1, false, "d", 1);
+	talk(&p);
+	assert_int_equal(p.rig.messages, 4);
+	/* The end of the client's side comes with trailers. */
+	raw_headers(&p.raw, 1, NGHTTP2_FLAG_END_STREAM, "x-trailer", "1", NULL);
+	talk(&p);
+	struct answer a = answer(&p, 1);
+	assert_int_equal(p.rig.half_closes, 1);
+	assert_string_equal(a.status, "0");
+	assert_int_equal(a.data, 24);
+	assert_true(a.ended && !a.reset);
+	peer_done(&p);
+}
+
+/* ---- requests that are refused ---- */
+
+static void content_types(void **state)
+{
+	static const struct {
+		const char *type;
+		bool good;
+	} types[] = {
+		{ "application/grpc", true },	     { "application/grpc+proto", true }, { "application/grpc;charset=utf-8", true },
+		{ "application/grpcx", false },	     { "application/json", false },	 { "application/grpc+json", false },
+		{ "application/grpc-web", false }, { "", false },
+	};
+	struct peer p;
+	peer_init(&p, NULL, true);
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		int32_t id = (int32_t)(2 * i + 1);
+		raw_headers(&p.raw, id, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    types[i].type, NULL);
+		send_bytes(&p, id, true, "\0\0\0\0\0", 5);
+		talk(&p);
+		struct answer a = answer(&p, id);
+		assert_string_equal(a.http, types[i].good ? "200" : "415");
+		assert_string_equal(a.status, types[i].good ? "0" : "");
+	}
+	raw_headers(&p.raw, 21, NGHTTP2_FLAG_END_STREAM, ":method", "GET", ":scheme", "http", ":path", UNARY, ":authority", "a",
+		    "content-type", "application/grpc", NULL);
+	talk(&p);
+	assert_string_equal(answer(&p, 21).http, "405");
+	/* Plain HTTP clients are let finish, however much they send. */
+	raw_headers(&p.raw, 23, 0, ":method", "PUT", ":scheme", "http", ":path", UNARY, ":authority", "a", NULL);
+	for (int i = 0; i < 40; i++) {
+		raw_data(&p.raw, 23, i == 39, 16384);
+		talk(&p);
+	}
+	assert_string_equal(answer(&p, 23).http, "405");
+	assert_true(answer(&p, 23).ended);
+	assert_false(answer(&p, 23).reset);
+	assert_false(p.ended);
+	peer_done(&p);
+}
+
+static void refused(const char *bytes, size_t len, bool end, const char *status)
+{
+	struct peer p;
+	struct grpc_limits l;
+	grpc_limits_default(&l);
+	l.max_message = 10;
+	peer_init(&p, &l, true);
+	raw_request(&p.raw, 1, 0, UNARY);
+	send_bytes(&p, 1, end, bytes, len);
+	talk(&p);
+	struct answer a = answer(&p, 1);
+	assert_string_equal(a.http, "200");
+	assert_string_equal(a.status, status);
+	assert_int_equal(a.blocks, 1); /* trailers only */
+	assert_true(a.ended);
+	assert_int_equal(a.reset, !end); /* after the trailers, when we were not done */
+	assert_int_equal(a.reset_code, 0);
+	assert_int_equal(p.rig.requests, 0);
+	assert_int_equal(p.rig.ended, 0);
+	peer_done(&p);
+}
+
+static void wrong_messages(void **state)
+{
+	refused("", 0, true, "12");
+	refused("\0\0\0\0\1a\0\0\0\0\0", 11, false, "12");
+	refused("\0\0\0\0\1a\0", 7, true, "12");
+	refused("\0\0\0\0\2a", 6, true, "13");
+	refused("\0\0\0", 3, true, "13");
+	refused("\1\0\0\0\1a", 6, true, "13");
+	refused("\2", 1, false, "13");
+	refused("\0\0\0\0\13", 5, false, "8");
+	refused("\0\377\377\377\377", 5, false, "8");
+}
+
+static void headers_that_are_refused(void **state)
+{
+	static const struct {
+		const char *name, *value, *status;
+	} cases[] = {
+		{ "grpc-timeout", "10s", "3" },	 { "grpc-timeout", "", "3" },	       { "grpc-timeout", "123456789S", "3" },
+		{ "grpc-encoding", "gzip", "12" }, { "grpc-encoding", "identity", "0" }, { "grpc-timeout", "99999999H", "0" },
+		{ "x-bin", "!!", "0" },		 { "x-high", "\xc3\xb6\xff", "0" },    { "grpc-unknown", "x", "0" },
+		{ "x-blank", " x ", "0" },
+	};
+	struct peer p;
+	peer_init(&p, NULL, true);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int32_t id = (int32_t)(2 * i + 1);
+		raw_headers(&p.raw, id, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    "application/grpc", cases[i].name, cases[i].value, NULL);
+		send_bytes(&p, id, true, "\0\0\0\0\0", 5);
+		talk(&p);
+		struct answer a = answer(&p, id);
+		assert_string_equal(a.status, cases[i].status);
+		assert_string_equal(a.accept, strcmp(cases[i].value, "gzip") == 0 ? "identity" : "");
+	}
+	peer_done(&p);
+}
+
+static void reset_before_the_handler(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	raw_request(&p.raw, 1, 0, UNARY);
+	send_bytes(&p, 1, true, "\0\0\0\0\0", 5);
+	raw_rst(&p.raw, 1, 8);
+	raw_request(&p.raw, 3, 0, BIDI);
+	raw_rst(&p.raw, 3, 8);
+	talk(&p);
+	assert_int_equal(p.rig.requests + p.rig.started + p.rig.ended, 0);
+	peer_done(&p);
+}
+
+/* ---- deadlines ---- */
+
+static void the_server_s_deadline(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	p.rig.hold = true;
+	raw_headers(&p.raw, 1, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "20m", NULL);
+	send_bytes(&p, 1, true, "\0\0\0\0\0", 5);
+	talk(&p);
+	until(&p.rig, p.rig.ended == 1);
+	talk(&p);
+	assert_int_equal(p.rig.finished, 0);
+	assert_string_equal(answer(&p, 1).status, "4");
+	/* An upload that never ends is a call as well, but no handler knew of it. */
+	raw_headers(&p.raw, 3, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "20m", NULL);
+	talk(&p);
+	until(&p.rig, (talk(&p), answer(&p, 3).ended));
+	assert_string_equal(answer(&p, 3).status, "4");
+	assert_int_equal(p.rig.ended, 1);
+	peer_done(&p);
+}
+
+static void a_request_that_stops_coming(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.body_ns = 30 * NS_PER_MS;
+	peer_init(&p, &l, true);
+	p.rig.hold = true;
+	raw_request(&p.raw, 1, 0, UNARY); /* never a byte */
+	raw_request(&p.raw, 3, 0, UNARY); /* whole in time, answered late */
+	send_bytes(&p, 3, false, "\0\0\0\0", 4);
+	talk(&p);
+	send_bytes(&p, 3, true, "\0", 1);
+	talk(&p);
+	until(&p.rig, (talk(&p), answer(&p, 1).ended));
+	assert_string_equal(answer(&p, 1).status, "4");
+	assert_int_equal(p.rig.requests, 1);
+	assert_int_equal(p.rig.ended, 0);
+	peer_done(&p);
+}
+
+static void half_sent_at_the_deadline(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	raw_setting(&p.raw, 4, 3); /* the window takes a part of the prefix */
+	raw_headers(&p.raw, 1, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "40m", NULL);
+	raw_headers(&p.raw, 3, 0, ":method", "POST", ":scheme", "http", ":path", BIDI, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "40m", NULL);
+	send_bytes(&p, 3, false, "\0\0\0\0\2ab", 7);
+	talk(&p);
+	until(&p.rig, (talk(&p), answer(&p, 3).reset));
+	struct answer a = answer(&p, 3);
+	assert_int_equal(a.data, 3);
+	assert_false(a.ended);
+	assert_int_equal(a.reset_code, 8);
+	assert_int_equal(p.rig.ended, 1);
+	peer_done(&p);
+}
+
+/* ---- connections that are given up ---- */
+
+static void give_up(struct grpc_limits *l, const char *log, const char *goaway, bool open_stream)
+{
+	struct peer p;
+	peer_init(&p, l, true);
+	if (open_stream) {
+		raw_setting(&p.raw, 4, 0);
+		raw_request(&p.raw, 1, 0, BIDI);
+		send_bytes(&p, 1, false, "\0\0\0\0\2ab", 7);
+	}
+	talk(&p);
+	until(&p.rig, p.ended);
+	if (log)
+		assert_string_equal(p.rig.log, log);
+	assert_int_equal(p.rig.ended, open_stream);
+	if (goaway) {
+		struct raw_seen f = { 0 };
+		bool found = false;
+		while (raw_next(&p.got, &f))
+			found |= f.type == NGHTTP2_GOAWAY && f.len == 8 + strlen(goaway) &&
+				 memcmp(f.payload + 8, goaway, strlen(goaway)) == 0;
+		assert_true(found);
+	}
+	peer_done(&p);
+}
+
+static void connections_given_up(void **state)
+{
+	struct grpc_limits l;
+	grpc_limits_default(&l);
+	l.keepalive_ns = 20 * NS_PER_MS;
+	l.keepalive_timeout_ns = 20 * NS_PER_MS;
+	give_up(&l, "no answer to the keepalive PING", NULL, true);
+	grpc_limits_default(&l);
+	l.blocked_output_ns = 20 * NS_PER_MS;
+	give_up(&l, "the peer takes no output", NULL, true);
+	grpc_limits_default(&l);
+	l.idle_ns = 20 * NS_PER_MS;
+	give_up(&l, NULL, "max_idle", false);
+}
+
+static void no_preface(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.first_headers_ns = 20 * NS_PER_MS;
+	peer_init(&p, &l, false);
+	assert_int_equal(buf_add(&p.raw.out, "PRI * HT", 8), 0);
+	talk(&p);
+	until(&p.rig, p.ended);
+	assert_string_equal(p.rig.log, "no HTTP/2 settings in time");
+	assert_int_equal(buf_len(&p.got), 0);
+	peer_done(&p);
+}
+
+static void http1(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, false);
+	assert_int_equal(buf_add(&p.raw.out, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27), 0);
+	talk(&p);
+	until(&p.rig, p.ended);
+	assert_memory_equal(buf_head(&p.got), "HTTP/1.1 505 ", 13);
+	/* Nothing of HTTP/2 before or after it, and the length is true. */
+	const char *length = memmem(buf_head(&p.got), buf_len(&p.got), "content-length: ", 16);
+	const char *body = memmem(buf_head(&p.got), buf_len(&p.got), "\r\n\r\n", 4);
+	assert_true(length && body);
+	assert_int_equal(strtol(length + 16, NULL, 10), (const char *)buf_head(&p.got) + buf_len(&p.got) - body - 4);
+	peer_done(&p);
+}
+
+static void a_protocol_error_gets_a_last_word(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	raw_request(&p.raw, 1, 0, BIDI);
+	talk(&p);
+	assert_int_equal(p.rig.started, 1);
+	raw_data(&p.raw, 0, 0, 1);
+	talk(&p);
+	assert_int_equal(p.rig.ended, 1);
+	until(&p.rig, p.ended);
+	struct raw_seen f = { 0 };
+	uint32_t code = 0;
+	while (raw_next(&p.got, &f))
+		if (f.type == NGHTTP2_GOAWAY)
+			code = raw_u32(f.payload + 4);
+	assert_int_equal(code, 1);
+	peer_done(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_message_in_single_bytes),
+		cmocka_unit_test(many_messages_in_one_frame),
+		cmocka_unit_test(content_types),
+		cmocka_unit_test(wrong_messages),
+		cmocka_unit_test(headers_that_are_refused),
+		cmocka_unit_test(reset_before_the_handler),
+		cmocka_unit_test(the_server_s_deadline),
+		cmocka_unit_test(a_request_that_stops_coming),
+		cmocka_unit_test(half_sent_at_the_deadline),
+		cmocka_unit_test(connections_given_up),
+		cmocka_unit_test(no_preface),
+		cmocka_unit_test(http1),
+		cmocka_unit_test(a_protocol_error_gets_a_last_word),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

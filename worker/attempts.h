@@ -1,0 +1,170 @@
+/* All attempts of this worker: taken, run, ended, reported, forgotten.
+ *
+ * The session calls in with what a master said, and takes from the lists below what there is to say; on_news tells it
+ * that there is something.  Nothing here knows a connection: between sessions attempts run on, and their news
+ * wait.  The machine of an attempt is in machine.h. */
+#ifndef REINS_WORKER_ATTEMPTS_H
+#define REINS_WORKER_ATTEMPTS_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/id.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/loop/loop.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "worker/boot_timer.h"
+#include "worker/disk.h"
+#include "worker/launch.h"
+#include "worker/lease.h"
+#include "worker/logs.h"
+#include "worker/machine.h"
+#include "worker/run.h"
+#include "worker/spool.h"
+#include "worker/state_dir.h"
+
+/* A Dispatch as it came, kept while tasks of it wait for their start. */
+struct dispatch {
+	unsigned refs;
+	Reins__V1__MasterMessage *message;
+};
+/* Takes the message over; one reference is the caller's. */
+struct dispatch *dispatch_new(Reins__V1__MasterMessage *message);
+void dispatch_unref(struct dispatch *d);
+
+enum { SAY_ACCEPTED = 1, SAY_STARTED = 2 };
+
+struct attempt {
+	/* For the session to read. */
+	char task_id[UUID_TEXT_LEN + 1];
+	int32_t number;
+	enum attempt_state state;
+	unsigned say;               /* SAY_… while in attempts.to_say */
+	int64_t started_wall_us;    /* 0: not yet */
+	struct blob *outcome;       /* in ENDED */
+	int64_t outcome_sent_mono_ns;
+	struct attempt_log log;
+	struct list all_node, say_node, log_node, outcome_node;
+
+	/* Private to attempts*.c. */
+	struct attempts *set;
+	struct uuid task;
+	struct map_node by_task;    /* only the newest of a task */
+	struct attempt *older;
+	struct dispatch *dispatch;  /* until started */
+	Reins__V1__DispatchedTask *work;
+	char dir[STATE_ATTEMPT_NAME_MAX];
+	struct run *run;
+	bool exclusive, fenced, launch_failed, exited, lossy;
+	struct lease_rule lease;
+	bool lease_stop;            /* stopped for its lease: the kill does not move any more */
+	int64_t lease_kill_boot_ns;
+	int64_t timeout_ns;         /* 0: none */
+	Reins__V1__Outcome__Kind stop_kind;
+	Reins__V1__Stop__Reason stop_reason;
+	char *text;
+	int code, signal;
+	int64_t finished_wall_us;
+	int64_t paused_since_mono_ns;
+	uint64_t spool_id;
+	bool spooled;
+	struct loop_timer timer;    /* RUNNING: the time limit; STOPPING: the kill */
+	struct list start_node, exclusive_node, paused_node;
+	struct loop_grave grave;
+};
+
+struct refused {
+	struct list node;
+	char task_id[UUID_TEXT_LEN + 1];
+	int32_t number;
+	Reins__V1__RefusedAttempt__Cause cause;
+	const char *text;           /* static */
+};
+
+struct attempts_config {
+	struct loop *loop;
+	const struct launch_base *launch;
+	struct state_dir *state;
+	int64_t slots;
+	int64_t kill_grace_ns;
+	int64_t log_limit, log_memory, spool_limit;
+	void (*on_news)(void *arg);
+	/* The number of attempts that hold a slot, or that are held, went down. */
+	void (*on_fewer)(void *arg);
+	void *arg;
+};
+
+struct attempts {
+	/* For the session: lists of what there is to say; it takes nodes off as it says them. */
+	struct list all;
+	struct list to_say;         /* attempt.say_node */
+	struct list refused;        /* struct refused; freed by the taker */
+	struct list logs;           /* attempt.log_node: have log to send, or an outcome that waits for its log */
+	struct list outcomes;       /* attempt.outcome_node: to be sent now */
+	struct list unanswered;     /* attempt.outcome_node: sent, oldest first */
+	size_t n_held, n_busy;
+
+	/* Private to attempts*.c. */
+	struct attempts_config cfg;
+	struct map by_task;
+	struct spool *spool;
+	struct disk *disk;
+	int spool_error;            /* of the last batch; 0: written */
+	int64_t result_max, error_max;
+	struct logs_config log_config;
+	struct logs_budget log_budget;
+	bool session_up, draining;
+	int64_t s_boot_ns;          /* S of the lease rule */
+	struct list spooling;       /* attempt.outcome_node: outcome not on disk yet */
+	struct list to_start, waiting; /* attempt.start_node; `waiting`: for a lease, or for an older attempt to end */
+	struct list exclusive, paused;
+	struct loop_dirty start_dirty;
+	struct loop_timer start_timer;
+	struct boot_timer *lease_timer;
+	char paused_text[128];
+};
+
+/* Replays the spool: outcomes of an earlier process become attempts in ENDED; ends and clears what else it left behind
+ * (blocks, before the first session). -1 with a sentence. */
+int attempts_new(const struct attempts_config *cfg, char *ret_err, size_t err_cap, struct attempts **ret) MUST_CHECK;
+/* Nothing may hold a slot, and disk_idle. NULL-safe. */
+void attempts_free(struct attempts *s);
+bool attempts_disk_idle(const struct attempts *s);
+
+/* ---- what a master says ---- */
+
+/* Each task of the dispatch is taken (accepted is said) or refused. */
+void attempts_dispatch(struct attempts *s, struct dispatch *d);
+void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Reins__V1__Stop__Reason reason, const char *text);
+void attempts_verdict(struct attempts *s, const char *task_id, int32_t number);
+void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
+/* In Welcome: send the log again from there. */
+void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored);
+void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
+/* A heartbeat encoded at this time was acknowledged and renews exclusive leases. */
+void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns);
+/* All of Welcome was read: what is held may be spoken of. */
+void attempts_session_up(struct attempts *s);
+void attempts_session_down(struct attempts *s);
+
+/* ---- what the session did ---- */
+
+/* This session has got all of the attempt's log that there is now. */
+void attempts_log_caught_up(struct attempt *a);
+void attempts_outcome_sent(struct attempt *a);
+/* Outcomes sent before this time and not answered are to be sent again. */
+void attempts_resend_before(struct attempts *s, int64_t sent_mono_ns);
+/* Programs that wait for their log to be stored do so for 10 s at most; called every heartbeat. */
+void attempts_check_paused(struct attempts *s);
+
+/* ---- the worker as a whole ---- */
+
+void attempts_set_draining(struct attempts *s, bool draining);
+/* SIGTERM for all that runs; what was not started is refused or, without a session, forgotten. */
+void attempts_stop_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text);
+/* SIGKILL for all that runs. `fenced`: outcomes are nobody's business. */
+void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text, bool fenced);
+/* Why no tasks are taken now, for people, or NULL. */
+const char *attempts_paused(const struct attempts *s);
+
+#endif

@@ -1,0 +1,115 @@
+/* The settings of reins-worker. */
+#include "worker/config.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/state_dir.h"
+
+#define ROW(n, t, f) .name = n, .type = t, .offset = offsetof(struct worker_config, f)
+
+static const struct setting table[] = {
+	{ROW("server", SETTING_LIST, servers), .value_name = "URL[,URL…]", .default_text = "127.0.0.1:7346", .split = true,
+	 .help = "Masters, tried in this order: host:port, or https://host:port (tls:// is the same).", .group = "Connection"},
+	{ROW("tls-ca", SETTING_STRING, tls_ca), .value_name = "FILE",
+	 .help = "Certificates that a master's must come from (PEM). Default: the system's."},
+	{ROW("tls-cert", SETTING_STRING, tls_cert), .value_name = "FILE",
+	 .help = "This worker's own certificate (PEM); its SAN must name the worker's id: URI reins:worker:ID, or DNS ID."},
+	{ROW("tls-key", SETTING_STRING, tls_key), .value_name = "FILE", .help = "Its key (PEM). All three are read again when they change, at the next connection."},
+	{ROW("token", SETTING_STRING, token), .secret = true, .help = "Sent to the master as a bearer token."},
+
+	{ROW("id", SETTING_STRING, id), .value_name = "NAME",
+	 .help = "Name of this worker, the same after every restart. Default: the host name.", .group = "Worker"},
+	{ROW("slots", SETTING_INT, slots), .value_name = "N", .min = 0, .max = 10000,
+	 .help = "Tasks at a time. 0: as many as there are CPUs."},
+	{ROW("queues", SETTING_LIST, queues), .value_name = "NAME[,NAME…]", .split = true,
+	 .help = "Takes tasks of these queues only. Default: of all."},
+	{ROW("labels", SETTING_LIST, labels), .value_name = "KEY=VALUE[,…]", .split = true, .help = "Shown with the worker."},
+	{ROW("state-dir", SETTING_STRING, state_dir), .value_name = "DIRECTORY",
+	 .help = "Outcomes and the attempts' files. Default: $XDG_STATE_HOME/reins/ID or ~/.local/state/reins/ID."},
+	{ROW("kill-grace", SETTING_DURATION, kill_grace_ns), .default_text = "10s", .max = 3600 * NS_PER_S,
+	 .help = "From SIGTERM to SIGKILL, when a program is to end."},
+	{ROW("drain-timeout", SETTING_DURATION, drain_timeout_ns), .default_text = "1m", .max = 3600 * NS_PER_S,
+	 .help = "After SIGTERM: what still runs by then is stopped and given back."},
+
+	{ROW("log-limit", SETTING_SIZE, log_limit), .default_text = "64MiB", .max = INT64_C(1) << 40,
+	 .help = "Log kept of one attempt; what comes after is counted and dropped.", .group = "Limits"},
+	{ROW("log-memory", SETTING_SIZE, log_memory), .default_text = "64MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
+	 .help = "Log of all attempts that waits to be stored; above it programs wait when they print."},
+	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
+	 .help = "Outcomes that no master has answered; above it no more tasks are taken."},
+
+	{ROW("log-level", SETTING_STRING, log_level), .value_name = "LEVEL", .default_text = "info",
+	 .help = "debug, info, warn, error or silent.", .group = "Program log"},
+	{ROW("log-format", SETTING_STRING, log_format), .value_name = "FORMAT", .default_text = "text", .help = "text or json."},
+};
+
+const struct settings_program worker_program = {
+	.name = "reins-worker",
+	.summary = "Runs the tasks of a Reins master on this machine.",
+	.usage = "reins-worker --server URL[,URL…] [flags]",
+	.table = table,
+	.n = ARRAY_LEN(table),
+	.env = true,
+};
+
+static bool is_name(const char *s)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/-";
+	size_t n = strlen(s);
+	return n > 0 && n <= 255 && strspn(s, allowed) == n;
+}
+
+static int count_cpus(void)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+	return n > 0 ? n : 1;
+}
+
+int worker_config_finish(struct worker_config *c, char *err, size_t cap)
+{
+	if (!c->id) {
+		char host[256] = "";
+		if (gethostname(host, sizeof(host) - 1) < 0 || !is_name(host)) {
+			snprintf(err, cap, "the host name \"%s\" can't be a worker's id: give one with --id", host);
+			return -1;
+		}
+		c->id = xstrdup(host);
+	}
+	if (!is_name(c->id)) {
+		snprintf(err, cap, "--id \"%.255s\": 1 to 255 of [A-Za-z0-9._/-] are allowed", c->id);
+		return -1;
+	}
+	if (!c->slots)
+		c->slots = count_cpus();
+	if (!c->servers.len || c->queues.len > 1000 || c->labels.len > 64) {
+		snprintf(err, cap, "one --server at least, 1000 --queues and 64 --labels at most");
+		return -1;
+	}
+	for (size_t i = 0; i < c->queues.len; i++)
+		if (!is_name(c->queues.at[i])) {
+			snprintf(err, cap, "--queues \"%.255s\": 1 to 255 of [A-Za-z0-9._/-] are allowed", c->queues.at[i]);
+			return -1;
+		}
+	for (size_t i = 0; i < c->labels.len; i++) {
+		size_t key = strcspn(c->labels.at[i], "="), all = strlen(c->labels.at[i]);
+		if (!key || key > 63 || key == all || all - key - 1 > 255) {
+			snprintf(err, cap, "--labels \"%.330s\": KEY=VALUE with a key of 1 to 63 bytes and a value of at most 255",
+				 c->labels.at[i]);
+			return -1;
+		}
+	}
+	if (!c->tls_cert != !c->tls_key) {
+		snprintf(err, cap, "--tls-cert and --tls-key go together");
+		return -1;
+	}
+	if (!c->state_dir && !(c->state_dir = state_dir_default_path(c->id))) {
+		snprintf(err, cap, "neither XDG_STATE_HOME nor HOME is set: give a --state-dir");
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,27 @@
+/* The settings of reins-worker: one row each in config.c. */
+#ifndef REINS_WORKER_CONFIG_H
+#define REINS_WORKER_CONFIG_H
+
+#include "common/base/base.h"
+#include "common/settings/settings.h"
+
+struct worker_config {
+	struct setting_list servers;
+	char *id;
+	int64_t slots;
+	struct setting_list queues;
+	struct setting_list labels; /* "key=value" */
+	char *state_dir;
+	char *log_level, *log_format;
+	char *tls_ca, *tls_cert, *tls_key;
+	char *token;
+	int64_t kill_grace_ns, drain_timeout_ns;
+	int64_t log_limit, log_memory, spool_limit;
+};
+
+extern const struct settings_program worker_program;
+
+/* Fills in what has no fixed default (id, slots, state_dir) and checks what the table can't. -1 with a sentence. */
+int worker_config_finish(struct worker_config *c, char *ret_err, size_t err_cap) MUST_CHECK;
+
+#endif

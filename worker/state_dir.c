@@ -1,0 +1,298 @@
+/* The worker's directory: see state_dir.h.  Small files are replaced as a whole (written beside, synced, renamed). */
+#include "worker/state_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SMALL_FILE_MAX 4096
+#define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
+
+char *state_dir_default_path(const char *worker_id)
+{
+	const char *base = getenv("XDG_STATE_HOME"), *mid = "";
+	if (!base || base[0] != '/') {
+		base = getenv("HOME");
+		mid = "/.local/state";
+	}
+	if (!base || base[0] != '/')
+		return NULL;
+	char *path = NULL;
+	bool dots = !strcmp(worker_id, ".") || !strcmp(worker_id, "..");
+	if (asprintf(&path, "%s%s/reins/%s%s", base, mid, dots ? "+" : "", worker_id) < 0)
+		return NULL;
+	for (char *p = path + strlen(path) - strlen(worker_id); *p; p++)
+		if (*p == '/')
+			*p = '+';
+	return path;
+}
+
+static int make_path(const char *path)
+{
+	_cleanup_free_ char *copy = xstrdup(path);
+	for (char *p = copy + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(copy, 0755) < 0 && errno != EEXIST)
+			return -errno;
+		*p = '/';
+	}
+	return mkdir(copy, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* Length, or -errno. NUL-terminated. */
+static ssize_t read_small(int dir_fd, const char *name, char *out, size_t cap)
+{
+	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = read(fd, out, cap - 1);
+	int err = errno;
+	close(fd);
+	if (n < 0)
+		return -err;
+	out[n] = '\0';
+	return n;
+}
+
+static int replace_small(int dir_fd, const char *name, const char *text)
+{
+	char beside[64];
+	snprintf(beside, sizeof(beside), "%s.new", name);
+	int fd = openat(dir_fd, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	size_t len = strlen(text);
+	ssize_t n = write(fd, text, len);
+	int r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : fsync(fd) < 0 ? -errno : 0;
+	close(fd);
+	if (r < 0)
+		return r;
+	return renameat(dir_fd, beside, dir_fd, name) < 0 || fsync(dir_fd) < 0 ? -errno : 0;
+}
+
+/* The value of `name = value` in a text of such lines; "" when there is none. */
+static void get_line(const char *text, const char *name, char *ret, size_t cap)
+{
+	size_t n = strlen(name);
+	ret[0] = '\0';
+	for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+		if (strncmp(p, name, n) != 0 || strncmp(p + n, " = ", 3) != 0)
+			continue;
+		p += n + 3;
+		snprintf(ret, cap, "%.*s", (int)strcspn(p, "\n"), p);
+		return;
+	}
+}
+
+static void read_machine_id(char ret[static 64])
+{
+	char text[128];
+	ret[0] = '\0';
+	if (read_small(AT_FDCWD, "/etc/machine-id", text, sizeof(text)) > 0)
+		snprintf(ret, 64, "%.*s", (int)min_sz(strcspn(text, "\n"), 63), text);
+}
+
+static int make_identity(struct state_dir *d, const char *worker_id, const char *machine)
+{
+	uint8_t random[STATE_INSTANCE_LEN / 2];
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return -errno;
+	for (size_t i = 0; i < sizeof(random); i++)
+		snprintf(d->instance + 2 * i, 3, "%02x", random[i]);
+	char text[SMALL_FILE_MAX];
+	snprintf(text, sizeof(text), "instance = %s\nworker-id = %s\nmachine-id = %s\n", d->instance, worker_id, machine);
+	return replace_small(d->fd, "identity", text);
+}
+
+static int read_identity(struct state_dir *d, const char *worker_id, char *err, size_t cap)
+{
+	char text[SMALL_FILE_MAX], machine[64], value[512];
+	read_machine_id(machine);
+	ssize_t n = read_small(d->fd, "identity", text, sizeof(text));
+	if (n == -ENOENT)
+		n = make_identity(d, worker_id, machine);
+	else if (n >= 0) {
+		get_line(text, "worker-id", value, sizeof(value));
+		if (strcmp(value, worker_id) != 0) {
+			snprintf(err, cap, "%s belongs to the worker \"%s\", not to \"%s\"", d->path, value, worker_id);
+			return -1;
+		}
+		get_line(text, "machine-id", value, sizeof(value));
+		if (*value && *machine && strcmp(value, machine) != 0) {
+			snprintf(err, cap, "%s belongs to another machine (machine-id %s, this one is %s): a copy of a worker's "
+				"directory can't be used", d->path, value, machine);
+			return -1;
+		}
+		get_line(text, "instance", value, sizeof(value));
+		if (strlen(value) != STATE_INSTANCE_LEN || strspn(value, "0123456789abcdef") != STATE_INSTANCE_LEN) {
+			snprintf(err, cap, "%s/identity is damaged: no instance of %d hex digits", d->path, STATE_INSTANCE_LEN);
+			return -1;
+		}
+		memcpy(d->instance, value, sizeof(d->instance));
+	}
+	if (n >= 0) {
+		n = read_small(d->fd, "store-id", d->store_id, sizeof(d->store_id));
+		if (n == -ENOENT)
+			n = 0;
+		d->store_id[strcspn(d->store_id, "\n")] = '\0';
+	}
+	if (n < 0) {
+		snprintf(err, cap, "%s/identity: %s", d->path, strerror((int)-n));
+		return -1;
+	}
+	return 0;
+}
+
+int state_dir_open(struct state_dir *d, const char *path, const char *worker_id, char *err, size_t cap)
+{
+	*d = (struct state_dir){.fd = -1, .lock_fd = -1, .attempts_fd = -1};
+	int r = make_path(path);
+	if (r == 0) {
+		d->path = realpath(path, NULL);
+		d->fd = d->path ? open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+		if (d->fd < 0)
+			r = -errno;
+	}
+	if (r == 0) {
+		d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (d->lock_fd < 0)
+			r = -errno;
+	}
+	if (r == 0 && flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		r = -errno;
+		if (r == -EWOULDBLOCK) {
+			snprintf(err, cap, "%s is in use by another reins-worker", d->path);
+			state_dir_close(d);
+			return -1;
+		}
+	}
+	if (r == 0 && mkdirat(d->fd, "attempts", 0700) < 0 && errno != EEXIST)
+		r = -errno;
+	if (r == 0) {
+		d->attempts_fd = openat(d->fd, "attempts", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (d->attempts_fd < 0)
+			r = -errno;
+	}
+	if (r < 0) {
+		snprintf(err, cap, "%s: %s", path, strerror(-r));
+		state_dir_close(d);
+		return -1;
+	}
+	if (read_identity(d, worker_id, err, cap) < 0) {
+		state_dir_close(d);
+		return -1;
+	}
+	return 0;
+}
+
+void state_dir_close(struct state_dir *d)
+{
+	const int fds[] = {d->attempts_fd, d->lock_fd, d->fd};
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	free(d->path);
+	*d = (struct state_dir){.fd = -1, .lock_fd = -1, .attempts_fd = -1};
+}
+
+int state_dir_set_store_id(struct state_dir *d, const char *store_id)
+{
+	char text[STATE_STORE_ID_MAX + 1];
+	if (strlen(store_id) >= sizeof(d->store_id) || strchr(store_id, '\n'))
+		return -EINVAL;
+	snprintf(text, sizeof(text), "%s\n", store_id);
+	int r = replace_small(d->fd, "store-id", text);
+	if (r == 0)
+		snprintf(d->store_id, sizeof(d->store_id), "%s", store_id);
+	return r;
+}
+
+void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[static STATE_ATTEMPT_NAME_MAX])
+{
+	snprintf(ret_name, STATE_ATTEMPT_NAME_MAX, "%s.%d", task_id, (int)attempt);
+}
+
+int state_dir_make_attempt(struct state_dir *d, const char *name)
+{
+	char work[STATE_ATTEMPT_NAME_MAX + 8];
+	if (mkdirat(d->attempts_fd, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	snprintf(work, sizeof(work), "%s/work", name);
+	return mkdirat(d->attempts_fd, work, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8])
+{
+	static const struct { const char *leaf; int flags; } leaves[] = {
+		{"work", AT_REMOVEDIR}, {"result", 0}, {"metrics", 0}, {"", AT_REMOVEDIR},
+	};
+	int r = 0;
+	for (size_t i = 0; i < ARRAY_LEN(leaves); i++) {
+		char path[STATE_ATTEMPT_NAME_MAX + 16];
+		snprintf(path, sizeof(path), "%s/%s", name, leaves[i].leaf);
+		if (unlinkat(d->attempts_fd, path, leaves[i].flags) < 0 && errno != ENOENT)
+			r = -errno;
+	}
+	if (r < 0) {
+		static unsigned number;
+		snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "old.%d.%u", (int)getpid(), number++);
+		if (renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0)
+			snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "%s", name);
+		return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+static void remove_below(int dir_fd, int depth)
+{
+	DIR *dir = fdopendir(dir_fd);
+	if (!dir) {
+		close(dir_fd);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (unlinkat(dir_fd, e->d_name, 0) == 0 || (errno != EISDIR && errno != EPERM))
+			continue;
+		int fd = depth < TREE_DEPTH_MAX
+			? openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
+		if (fd >= 0)
+			remove_below(fd, depth + 1);
+		unlinkat(dir_fd, e->d_name, AT_REMOVEDIR);
+	}
+	closedir(dir);
+}
+
+void state_dir_remove_tree(int attempts_fd, const char *name)
+{
+	int fd = openat(attempts_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd >= 0)
+		remove_below(fd, 0);
+	unlinkat(attempts_fd, name, fd >= 0 ? AT_REMOVEDIR : 0);
+}
+
+int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg)
+{
+	int fd = openat(d->attempts_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		int r = -errno;
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	for (struct dirent *e; (e = readdir(dir));)
+		if (e->d_name[0] != '.')
+			on_name(arg, e->d_name);
+	closedir(dir);
+	return 0;
+}
