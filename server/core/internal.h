@@ -14,6 +14,13 @@
 
 #include "server/core/state.h"
 
+#define KEY_START ((struct row_key){ INT32_MAX, 0 })
+#define KEY_END ((struct row_key){ INT32_MIN, INT64_MAX })
+static inline bool key_before(struct row_key a, struct row_key b)
+{
+	return a.priority != b.priority ? a.priority > b.priority : a.seq < b.seq;
+}
+
 /* ---- core.c ---- */
 void timer_init(struct timer *t, enum timer_kind kind);
 /* NEVER: off. */

@@ -23,12 +23,6 @@ struct row_key {
 	int32_t priority;
 	int64_t seq;
 };
-#define KEY_START ((struct row_key){ INT32_MAX, 0 })
-#define KEY_END ((struct row_key){ INT32_MIN, INT64_MAX })
-static inline bool key_before(struct row_key a, struct row_key b)
-{
-	return a.priority != b.priority ? a.priority > b.priority : a.seq < b.seq;
-}
 
 struct queue {
 	struct map_node node;
