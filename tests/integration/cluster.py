@@ -23,12 +23,15 @@ BUILD = pathlib.Path(os.environ.get("REINS_BUILD", ROOT / "build")).resolve()
 REINSD = BUILD / "server" / "reinsd"
 PATIENCE = float(os.environ.get("REINS_PATIENCE", "30"))  # longest wait for anything that must happen
 
-# Long enough that a loaded machine loses nobody by accident.
-CALM = {"heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s"}
+# Long enough that a loaded machine loses nobody, and no word to Redis, by accident.
+CALM = {
+    "heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s",
+    "redis-timeout": "1s",
+}
 # For tests in which leases end.
 QUICK = {
     "heartbeat-interval": "250ms", "lease-ttl": "1500ms", "accept-timeout": "1s", "disconnect-grace": "200ms",
-    "reconcile-interval": "300ms", "recovery-interval": "500ms",
+    "reconcile-interval": "300ms", "recovery-interval": "500ms", "redis-timeout": "1s",
 }
 
 
