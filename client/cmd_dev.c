@@ -45,9 +45,9 @@ static const struct setting table[] = {
 	{ "lease", SETTING_STRING, offsetof(struct conf, lease), "URL", .secret = true,
 	  .help = "Show leases in redis://HOST:PORT/DB instead of memory. Environment: REINS_LEASE." },
 	{ "server-flag", SETTING_LIST, offsetof(struct conf, server_flags), "FLAG",
-	  .help = "A further flag of reinsd, such as --server-flag=--log-level=debug. May be repeated.", .group = "For experts" },
+	  .help = "A further flag of reinsd, such as --server-flag=--log-level=debug.", .group = "For experts" },
 	{ "worker-flag", SETTING_LIST, offsetof(struct conf, worker_flags), "FLAG",
-	  .help = "A further flag of reins-worker, such as --worker-flag=--queues=a,b. May be repeated." },
+	  .help = "A further flag of reins-worker, such as --worker-flag=--queues=a,b." },
 };
 
 static const struct settings_program program = {
@@ -56,6 +56,9 @@ static const struct settings_program program = {
 		   "Ctrl-C ends both: what runs may end within " DRAIN ", then it is stopped and runs again at the next start.\n"
 		   "Ctrl-C again ends it at once. Nothing that was accepted is lost either way.",
 	.usage = "reins dev [flags]",
+	.examples = "For example:\n"
+		    "  reins dev                                  then, in another terminal:\n"
+		    "  reins submit --wait -- echo hello\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 	.env = true,

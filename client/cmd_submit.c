@@ -53,6 +53,13 @@ static const struct settings_program program = {
 	.name = "reins submit",
 	.summary = "Submits a task and prints its id: accepted means that it is stored.",
 	.usage = "reins submit [flags] -- COMMAND [ARGUMENT...]",
+	.examples = "For example:\n"
+		    "  reins submit --wait -- echo hello          see its output, exit as it does\n"
+		    "  reins submit -- make -C /srv/model all     hand it in and go home\n"
+		    "  reins submit --working-dir . -- ./train.sh start in this directory, if the\n"
+		    "                                             worker has it too\n"
+		    "  reins submit --wait -- sh -c 'ls | wc -l'  a shell only if you name one\n"
+		    "  reins submit --payload x.py -- python3 -   a script that the worker has not\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 };
