@@ -22,7 +22,7 @@
 #define DRAIN "10s"
 #define ASK_NS (2 * NS_PER_S)      /* for one answer while it starts */
 #define PAUSE_NS (10 * NS_PER_MS)  /* between two questions */
-#define LONG_NS (10 * NS_PER_S)    /* after which we say that it takes long */
+#define LONG_NS (5 * NS_PER_S)     /* after which we say that it takes long */
 #define HURRY_NS (5 * NS_PER_S)    /* from the second signal to SIGKILL */
 
 enum { COLOR_SERVER = 36, COLOR_WORKER = 33 };
@@ -251,7 +251,7 @@ static bool wait_until(struct dev *d, bool (*holds)(struct dev *), const char *w
 		if (d->stopping || client_sleep(d->client, PAUSE_NS) < 0)
 			break;
 		if (loop_now_mono_ns(d->cli->loop) > patience) {
-			cli_note(d->cli, "%s; the lines above say why. Waiting on", what);
+			cli_note(d->cli, "%s; the lines above say why. Waiting on; Ctrl-C gives up", what);
 			patience = INT64_MAX;
 		}
 	}

@@ -23,10 +23,10 @@ in_chroot() {
 		sh -c "cd /src/$1/reins && $2" </dev/null
 }
 
-timed() { # USER COMMAND
-	local began=$SECONDS
+timed() { # USER COMMAND: each line with the seconds since the beginning
+	local began=$SECONDS line
 	printf '\n-- as %s: %s\n' "$1" "$2"
-	in_chroot "$1" "$2"
+	in_chroot "$1" "$2" 2>&1 | while IFS= read -r line; do printf '%4d  %s\n' $((SECONDS - began)) "$line"; done
 	echo "-- $((SECONDS - began)) s: $2"
 }
 
@@ -97,3 +97,4 @@ fi
 if [ "${REINS_TEST_QUICKSTART-}" != only ]; then
 	timed root tests/run
 fi
+echo "all of it worked"
