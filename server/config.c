@@ -10,7 +10,7 @@
 
 static const struct setting table[] = {
 	{ "listen", SETTING_LIST, S(listen), "ADDR", "127.0.0.1:7346", .group = "Network",
-	  .help = "Address to serve, clear text (HOST:PORT, unix:PATH) or TLS (tls://HOST:PORT). May be repeated." },
+	  .help = "Address to serve, clear text (HOST:PORT, unix:PATH) or TLS (tls://HOST:PORT)." },
 	{ "tls-cert", SETTING_STRING, S(tls_cert), "FILE", NULL, .help = "Certificate chain for tls:// listeners (PEM)." },
 	{ "tls-key", SETTING_STRING, S(tls_key), "FILE", NULL, .help = "Its private key (PEM)." },
 	{ "client-ca", SETTING_STRING, S(client_ca), "FILE", NULL,
@@ -75,6 +75,12 @@ const struct settings_program server_settings = {
 	.summary = "reinsd is the master of Reins: it takes tasks over gRPC, keeps them in the store and\n"
 		   "dispatches them to workers. It makes and upgrades its schema by itself.",
 	.usage = "reinsd [flags]",
+	.examples = "For example:\n"
+		    "  reinsd                       for this machine alone, tasks in ./reins.db\n"
+		    "                               (`reins dev` starts a worker with it)\n"
+		    "  reinsd --store postgres://reins@db/reins --lease redis://cache:6379\n"
+		    "  reinsd --listen tls://0.0.0.0:7346 --tls-cert server.pem \\\n"
+		    "         --tls-key server-key.pem --client-ca ca.pem     (files of deploy/tls)\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 	.env = true,
