@@ -430,7 +430,7 @@ def need_reinsd():
 
 
 @pytest.fixture
-def make_cluster(servers, need_reinsd):
+def make_cluster(servers, need_reinsd, request):
     """make_cluster(flags, env, tls) -> a Cluster that is not started; ended with the test. One at a time."""
     made = []
 
@@ -440,6 +440,8 @@ def make_cluster(servers, need_reinsd):
 
     yield make
     for cluster in made:
+        if getattr(request.node, "has_failed", False):
+            print(f"---- {cluster.log_path.name}\n{cluster.log()[-6000:]}")  # pytest shows it with the failure
         cluster.close()
 
 

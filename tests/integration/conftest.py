@@ -16,6 +16,13 @@ from fake_worker import make_worker  # noqa: E402,F401
 from real_worker import start_worker  # noqa: E402,F401
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.when == 'call' and report.failed:
+        item.has_failed = True
+
+
 @pytest.fixture(scope='session')
 def build_dir():
     build = pathlib.Path(os.environ.get('REINS_BUILD', contract.ROOT / 'build')).resolve()
