@@ -39,13 +39,18 @@ struct server {
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
-	bool stopping;
+	bool stopping, store_lost;
 };
 
 static void on_store_state(void *arg, bool up, const char *text)
 {
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
+	if (!up && stores_stays_down(s->cfg.store, s->store)) {
+		log_error("store", NULL, "waiting would not help: leaving");
+		s->store_lost = true;
+		loop_stop(s->loop);
+	}
 }
 
 static void on_grpc_log(void *app, const char *peer, const char *text)
@@ -376,5 +381,5 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? 0 : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	return rc == 0 ? (s.store_lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }
