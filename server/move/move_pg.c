@@ -17,7 +17,7 @@
 #include "server/move/move_impl.h"
 #include "server/store/postgres/pg.h"
 
-#define MASTER_QUIET (8 * NS_PER_S) /* how long a master just stopped may still be seen */
+#define QUIET (8 * NS_PER_S) /* a master just stopped, or a move just killed, may be seen so long */
 #define COPY_HEAD "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0"
 #define COPY_HEAD_LEN 19
 #define COPY_END "\377\377"
@@ -25,9 +25,9 @@
 static const char loosen_sql[] =
 	"SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; RESET enable_seqscan; RESET enable_bitmapscan; "
 	"RESET enable_mergejoin; RESET enable_sort";
-static const char master_sql[] =
-	"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'reinsd') OR "
-	"EXISTS (SELECT FROM reins.master WHERE beat_at > now() - interval '5 s')";
+static const char quiet_sql[] =
+	"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'reinsd') AND "
+	"NOT EXISTS (SELECT FROM reins.master WHERE beat_at > now() - interval '5 s')";
 static const char marks_sql[] =
 	"SELECT max(value) FILTER (WHERE key = 'move_from'), max(value) FILTER (WHERE key = 'move_id'), "
 	"max(value) FILTER (WHERE key = 'move_state'), max(value) FILTER (WHERE key = 'moved_state') FROM reins.meta";
@@ -147,28 +147,28 @@ void move_target_done(struct move_target *t)
 
 /* ---- may it be moved into? ---- */
 
-static int check_alone(struct move_target *t, struct move_error *e)
+static int wait_true(struct move_target *t, struct move_error *e, int64_t until_mono_ns, const char *sql, const char *why)
 {
-	int64_t until = clock_mono_ns() + MASTER_QUIET;
-	PGresult *r = ask(t, e, "SELECT pg_try_advisory_lock(7239204118)", 0, NULL);
-	bool alone = r && PQgetvalue(r, 0, 0)[0] == 't', masters = true;
-	PQclear(r);
-	if (!r)
-		return -1;
-	if (!alone)
-		return move_fail(e, MOVE_REFUSED, "%s: another reinsd --move-from is at work there", t->name);
-	while (masters) {
-		r = ask(t, e, master_sql, 0, NULL);
-		masters = r && PQgetvalue(r, 0, 0)[0] == 't';
+	for (;;) {
+		PGresult *r = ask(t, e, sql, 0, NULL);
+		bool yes = r && PQgetvalue(r, 0, 0)[0] == 't';
 		PQclear(r);
 		if (!r)
 			return -1;
-		if (masters && clock_mono_ns() > until)
-			return move_fail(e, MOVE_REFUSED, "%s: a master uses it: stop that reinsd first", t->name);
-		if (masters)
-			nanosleep(&(struct timespec){.tv_nsec = 100 * NS_PER_MS}, NULL);
+		if (yes)
+			return 0;
+		if (clock_mono_ns() > until_mono_ns)
+			return move_fail(e, MOVE_REFUSED, "%s: %s", t->name, why);
+		nanosleep(&(struct timespec){.tv_nsec = 100 * NS_PER_MS}, NULL);
 	}
-	return 0;
+}
+
+static int check_alone(struct move_target *t, struct move_error *e)
+{
+	int64_t until = clock_mono_ns() + QUIET;
+	if (wait_true(t, e, until, "SELECT pg_try_advisory_lock(7239204118)", "another reinsd --move-from is at work there") < 0)
+		return -1;
+	return wait_true(t, e, until, quiet_sql, "a master uses it: stop that reinsd first");
 }
 
 static int check_empty(struct move_target *t, struct move_error *e)
@@ -272,6 +272,17 @@ int move_target_row(struct move_target *t, const void *tuple, size_t len, struct
 	return PQputCopyData(t->pq, tuple, (int)len) == 1 ? 0 : lost(t, e);
 }
 
+/* Of the rows, not of the connection: classes 22 (data) and 23 (constraints). */
+static int rows_refused(struct move_target *t, const PGresult *r, struct move_error *e)
+{
+	const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE), *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
+	const char *where = PQresultErrorField(r, PG_DIAG_CONTEXT);
+	if (!state || (strncmp(state, "22", 2) != 0 && strncmp(state, "23", 2) != 0))
+		return lost(t, e);
+	e->stays = true;
+	return move_fail(e, MOVE_UNAVAILABLE, "%s: it refuses a row: %.200s (%.200s)", t->name, text ? text : "", where ? where : "");
+}
+
 static int end_copy(struct move_target *t, struct move_error *e)
 {
 	if (PQputCopyData(t->pq, COPY_END, 2) != 1 || PQputCopyEnd(t->pq, NULL) != 1)
@@ -279,7 +290,7 @@ static int end_copy(struct move_target *t, struct move_error *e)
 	int rc = 0;
 	for (PGresult *r; (r = PQgetResult(t->pq)); PQclear(r))
 		if (PQresultStatus(r) != PGRES_COMMAND_OK && rc == 0)
-			rc = lost(t, e);
+			rc = rows_refused(t, r, e);
 	return rc;
 }
 

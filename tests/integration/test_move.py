@@ -2,6 +2,7 @@
 
 REINS_SLOW=1: with 100,000 tasks, and more moments of being killed."""
 
+import datetime
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+import uuid
 
 import pytest
 import stubs
@@ -219,6 +221,56 @@ def test_a_log_left_behind_by_a_kill(embedded):
     assert len(cluster.list_all(page_size=1000)) == 20
 
 
+def add_copies(path, ids, table="task", id_column="id", **changes):
+    """Rows like the table's first, with other ids and behind all others."""
+    with sqlite3.connect(path) as db:
+        for i in ids:
+            seq = db.execute("SELECT max(seq) FROM task").fetchone()[0] + (1 if table == "task" else 0)
+            db.execute(f"CREATE TEMP TABLE one AS SELECT * FROM {table} ORDER BY seq LIMIT 1")
+            db.execute(f"UPDATE one SET {id_column} = ?, seq = ?", (i.bytes, seq))
+            for column, value in changes.items():
+                db.execute(f"UPDATE one SET {column} = {value}")
+            db.execute(f"INSERT INTO {table} SELECT * FROM one")
+            db.execute("DROP TABLE one")
+
+
+def test_old_weeks_have_partitions(embedded, make_worker):
+    cluster = embedded.start()
+    worker = make_worker(cluster, policy=end_by_name)
+    cluster.finished(cluster.submit(name="ok").id)
+    worker.close()
+    cluster.stop()
+    days = [datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc), datetime.datetime(2024, 3, 3, 23, 59, 59, 999000, datetime.timezone.utc),
+            datetime.datetime(2024, 3, 4, tzinfo=datetime.timezone.utc), datetime.datetime(2025, 12, 31, tzinfo=datetime.timezone.utc)]
+    mondays = ["20240226", "20240226", "20240304", "20251229"]
+    ids = [uuid.UUID(f"{round(d.timestamp() * 1000):012x}7000800000000000000{n}") for n, d in enumerate(days)]
+    odd = uuid.UUID(int=7)  # of no time
+    for i in [*ids, odd]:
+        add_copies(embedded.path, [i])
+        add_copies(embedded.path, [i], "ended", "task_id", finished_us=-5, started_us=1 << 62)
+    embedded.move()
+    embedded.check_counts()
+    for table, column in (("task", "id"), ("ended", "task_id")):
+        where = dict(cluster.sql(f"SELECT {column}::text, tableoid::regclass::text FROM reins.{table}"))
+        assert [where[str(i)] for i in ids] == [f"{table}_{m}" for m in mondays]
+        assert where[str(odd)] == f"{table}_other"
+    # What is no time for Postgres: none where there may be none, else the nearest.
+    times = cluster.sql("SELECT DISTINCT started_at, extract(epoch FROM finished_at) FROM reins.ended WHERE task_id < %s", str(ids[-1]))
+    assert [(s, float(f)) for s, f in times] == [(None, 1e-6)]
+    embedded.on_postgres()
+    assert cluster.get(str(ids[0])).state == State.COMPLETED
+
+
+def test_a_row_that_postgres_refuses(embedded):
+    cluster = embedded.start()
+    submit_many(cluster, 1)
+    cluster.stop()
+    add_copies(embedded.path, [uuid.uuid4()], name="CAST(x'ff' AS TEXT)")
+    said = embedded.move(69)
+    assert "refuses a row" in said and "column name" in said and "run the same again" not in said
+    assert embedded.marks() and cluster.sql("SELECT count(*) FROM reins.task") == [(0,)]
+
+
 # ---- refusals ----
 
 
@@ -299,7 +351,7 @@ def test_killed_at_each_point(embedded, make_worker):
     submit_many(cluster, 11000, queue="later")
     cluster.stop()
     points = ["move-marked", "move-batch:1", "move-committed:1", "move-batch:2", "move-committed:3", "move-batch:3",
-              "move-committed:5", "move-batch:6", "move-finish", "move-finished"]
+              "move-committed:5", "move-batch:1", "move-finish", "move-finished"]
     for point in points:
         embedded.move(-signal.SIGKILL, env={"REINS_CRASH_POINT": point})
         if point in ("move-marked", "move-batch:2"):
@@ -336,6 +388,20 @@ def test_killed_at_any_moment(embedded):
         embedded.move()
         assert embedded.checksum() == expected
     assert unfinished
+    embedded.on_postgres()
+    assert [t.id for t in reversed(cluster.list_all(page_size=1000))] == ids
+
+
+def test_the_connection_is_lost(embedded):
+    cluster = embedded.start()
+    ids = submit_many(cluster, 6000, queue="later")
+    cluster.stop()
+    with subprocess.Popen(embedded.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for(lambda: cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reinsd --move-from'"))
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 69 and "run the same again" in said, said
+    embedded.move()
+    embedded.check_counts()
     embedded.on_postgres()
     assert [t.id for t in reversed(cluster.list_all(page_size=1000))] == ids
 

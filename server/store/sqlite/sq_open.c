@@ -192,20 +192,6 @@ static void read_id(struct sq_db *db, char ret[static UUID_TEXT_LEN + 1])
 	}
 }
 
-/* A store into which a move is not finished is nobody's. */
-static enum sq_down check_move(struct sq_db *db, const char *path, char *text, size_t cap)
-{
-	enum sq_down down = SQ_OK;
-	sqlite3_stmt *q = sq_begin(db, "SELECT value FROM meta WHERE key = 'move_from'");
-	if (sq_row(db, q)) {
-		snprintf(text, cap, "a move from %.60s into %.60s is not finished: run that reinsd --move-from again", sq_text(q, 0),
-			 path);
-		sq_end(q);
-		down = SQ_STAYS;
-	}
-	return db->rc ? sq_meaning(db, text, cap) : down;
-}
-
 static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text, size_t cap)
 {
 	if (make_file(f->path, f->path, text, cap) < 0)
@@ -224,9 +210,6 @@ static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text,
 		snprintf(text, cap, "%.110s has no store id: it is damaged, or not a store of Reins", f->path);
 		return SQ_STAYS;
 	}
-	down = check_move(db, f->path, text, cap);
-	if (down != SQ_OK)
-		return down;
 	if (stat(f->path, &st) < 0) {
 		fail_errno(f->path, -errno, text, cap);
 		return SQ_AGAIN;
@@ -313,8 +296,6 @@ enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db 
 	if (rc < 0)
 		return rc == -EAGAIN || rc == -EACCES ? SQ_STAYS : SQ_AGAIN;
 	enum sq_down down = open_to_read(f->path, false, f->store_id, ret_tasks, text, cap);
-	if (down == SQ_OK)
-		down = check_move(ret_tasks, f->path, text, cap);
 	if (down != SQ_OK || access(f->logs, F_OK) < 0)
 		return down;
 	down = open_to_read(f->logs, true, logs_id, ret_logs, text, cap);
