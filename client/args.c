@@ -90,6 +90,8 @@ void args_make(int argc, char **argv, int at, const struct settings_program *pro
 {
 	struct args a = { 0 };
 	bool given[ARRAY_LEN(from_env)] = { false };
+	for (size_t k = 0; k < ARRAY_LEN(from_env); k++)
+		given[k] = !takes_value(from_env[k].flag, prog->table, prog->n); /* not a flag of this command */
 	bool value = false, dashes = false;
 	a.argv = xcalloc((size_t)argc + ARRAY_LEN(from_env) + 1, sizeof *a.argv);
 	add(&a, prog->name);

@@ -28,7 +28,7 @@ static const struct {
 	const char *hint; /* %s: the server's address */
 } failures[] = {
 	{ STATUS_UNAVAILABLE, EXIT_UNAVAILABLE,
-	  "is reinsd running at %s? Another address is given by --server or REINS_SERVER" },
+	  "is reinsd running at %s? Another address is given by --server or REINS_SERVER; with TLS it begins with https://" },
 	{ STATUS_DEADLINE_EXCEEDED, EXIT_TIMED_OUT,
 	  "no answer from %s in time; see `reins ping`, or allow more with --deadline" },
 	{ STATUS_PERMISSION_DENIED, EXIT_DENIED, "%s knows you but does not allow this; ask who runs it" },
@@ -43,10 +43,18 @@ static const struct {
 	{ STATUS_INTERNAL, EXIT_OTHER, "a fault of the server at %s or of the network between; its log says more" },
 };
 
+/* Somebody answers there; it is about who we are to each other. */
+static bool about_certificates(const struct client_error *e)
+{
+	return e->connection && strstr(e->message, "certificate");
+}
+
 int cli_exit_code(const struct client_error *e)
 {
 	if (e->interrupted)
 		return EXIT_INTERRUPTED;
+	if (about_certificates(e))
+		return EXIT_DENIED;
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++)
 		if (failures[i].code == e->code)
 			return failures[i].exit_code;
@@ -75,6 +83,11 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 	if (e->code == STATUS_UNAVAILABLE && e->retry_after_ms) {
 		fprintf(stderr, "  nothing is lost; try again in %.1f s\n", (double)e->retry_after_ms / 1000);
 		return EXIT_UNAVAILABLE;
+	}
+	if (about_certificates(e)) {
+		print_hint("see --tls-ca, --tls-cert and --tls-key (or REINS_TLS_CA, REINS_TLS_CERT, REINS_TLS_KEY); the log of "
+			   "%s says more", cli->client ? client_server(cli->client) : cli->conf->server);
+		return EXIT_DENIED;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++)
 		if (failures[i].code == e->code && failures[i].hint)

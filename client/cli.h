@@ -58,10 +58,13 @@ struct command {
 	size_t conf_size;
 	/* The exit code. args: what is not a flag; `n_before` of them stood before `--`. */
 	int (*run)(struct cli *cli, const void *conf, char **args, int n_args, int n_before);
+	/* Makes no call with the connection's flags: its settings do not begin with common_conf, and of `cli` only name and
+	 * loop are set.  It watches for signals itself. */
+	bool alone;
 };
 
 extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_wait, cmd_cancel, cmd_retry, cmd_workers,
-	cmd_queues, cmd_drain, cmd_ping;
+	cmd_queues, cmd_drain, cmd_ping, cmd_dev;
 
 /* Unary; on failure the message is printed and the exit code returned, else 0 and the reply for pb_free. */
 int cli_call(struct cli *cli, const struct client_method *m, const void *request, void **ret_reply) MUST_CHECK;

@@ -5,11 +5,12 @@
 
 #include "client/args.h"
 #include "client/cli.h"
+#include "client/dev_child.h"
 #include "client/output.h"
 
 static const struct command *const commands[] = {
-	&cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_wait, &cmd_cancel,
-	&cmd_retry,  &cmd_workers, &cmd_queues, &cmd_drain, &cmd_ping,
+	&cmd_dev,    &cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_wait,
+	&cmd_cancel, &cmd_retry,  &cmd_workers, &cmd_queues, &cmd_drain, &cmd_ping,
 };
 
 static void print_help(void)
@@ -97,18 +98,32 @@ static int run_connected(const struct command *cmd, struct cli *cli, const void 
 	return code;
 }
 
+static int run_alone(const struct command *cmd, struct cli *cli, const void *conf, char **rest, int n_rest, int n_before)
+{
+	if (loop_new(&cli->loop) < 0) {
+		cli_note(cli, "cannot start: out of file descriptors or memory");
+		return EXIT_OTHER;
+	}
+	int code = cmd->run(cli, conf, rest, n_rest, n_before);
+	loop_turn(cli->loop, false);
+	loop_free(cli->loop);
+	return code;
+}
+
 static int run(const struct command *cmd, int argc, char **argv, int at)
 {
 	struct args args;
 	char **rest = NULL;
 	int n_rest = 0, code = EXIT_USAGE;
 	void *conf = xcalloc(1, cmd->conf_size);
-	struct cli cli = { .name = cmd->program->name, .conf = conf };
+	struct cli cli = { .name = cmd->program->name, .conf = cmd->alone ? NULL : conf };
 	args_make(argc, argv, at, cmd->program, &args);
 	enum settings_outcome outcome = settings_load(cmd->program, args.argc, args.argv, conf, &rest, &n_rest);
 	if (outcome == SETTINGS_RUN) {
-		cli.json = !strcmp(cli.conf->output, "json");
-		if (!cli.json && strcmp(cli.conf->output, "text"))
+		cli.json = cli.conf && !strcmp(cli.conf->output, "json");
+		if (cmd->alone)
+			code = run_alone(cmd, &cli, conf, rest, n_rest, args.n_before);
+		else if (!cli.json && strcmp(cli.conf->output, "text"))
 			cli_usage(&cli, "--output %.40s: text and json are known", cli.conf->output);
 		else
 			code = run_connected(cmd, &cli, conf, rest, n_rest, args.n_before);
@@ -124,6 +139,8 @@ static int run(const struct command *cmd, int argc, char **argv, int at)
 
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], DEV_CHILD_WORD))
+		return dev_child_main(argc, argv);
 	int at = args_command(argc, argv);
 	if (at < argc && !strcmp(argv[at], "help")) {
 		const struct command *cmd = at + 1 < argc ? find(argv[at + 1]) : NULL;

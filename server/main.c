@@ -26,6 +26,7 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
+#define CERT_WARN_DAYS 14
 
 struct server {
 	struct server_config cfg;
@@ -39,21 +40,34 @@ struct server {
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
-	bool stopping;
+	bool stopping, store_lost;
 };
 
 static void on_store_state(void *arg, bool up, const char *text)
 {
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
+	if (!up && stores_stays_down(s->cfg.store, s->store)) {
+		log_error("store", NULL, "waiting would not help: leaving");
+		s->store_lost = true;
+		loop_stop(s->loop);
+	}
 }
 
 static void on_grpc_log(void *app, const char *peer, const char *text)
 {
-	static struct log_limit limit;
+	static struct log_repeats repeats;
+	const char *port = strrchr(peer, ':');
+	char key[512];
 	int64_t dropped;
-	if (log_limit_pass(&limit, clock_mono_ns(), 1, &dropped))
-		log_info("grpc", NULL, "%s: %s (%lld more not shown)", peer, text, (long long)dropped);
+	/* The port is another each time. */
+	snprintf(key, sizeof(key), "%.*s %s", (int)(port ? port - peer : 0), peer, text);
+	if (!log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, key, &dropped))
+		return;
+	if (dropped)
+		log_info("grpc", NULL, "%s: %s (and %lld times before)", peer, text, (long long)dropped);
+	else
+		log_info("grpc", NULL, "%s: %s", peer, text);
 }
 
 static int open_store(struct server *s)
@@ -170,6 +184,19 @@ static int open_services(struct server *s)
 	return grpc_server_new(s->loop, &gc, &s->grpc);
 }
 
+/* What everybody forgets is that certificates end. */
+static void tell_own_end(const struct server *s)
+{
+	int64_t left_us = tls_context_ends_wall_us(s->tls) - clock_wall_us();
+	int64_t days = left_us / (86400 * INT64_C(1000000));
+	if (left_us <= 0)
+		log_error("tls", NULL, "%s has expired: clients refuse it; renew it, then SIGHUP", s->cfg.tls_cert);
+	else if (days < CERT_WARN_DAYS)
+		log_warn("tls", NULL, "%s ends in %lld days: renew it, then SIGHUP", s->cfg.tls_cert, (long long)days);
+	else
+		log_info("tls", NULL, "%s is good for %lld days", s->cfg.tls_cert, (long long)days);
+}
+
 static int listen_on(struct server *s, const char *text)
 {
 	struct endpoint e;
@@ -197,6 +224,7 @@ static int listen_on(struct server *s, const char *text)
 			fprintf(stderr, "reinsd: listen: %s: %s\n", text, err);
 			return -EINVAL;
 		}
+		tell_own_end(s);
 	}
 	struct listener_config lc = {
 		.addr = (const struct sockaddr *)&addr.addr,
@@ -251,6 +279,12 @@ static void on_stop(void *arg, int signo)
 	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_drained);
 }
 
+static void tell_reloaded(const struct server *s)
+{
+	log_info("master", NULL, "SIGHUP: certificates read again, for new connections");
+	tell_own_end(s);
+}
+
 static void on_reload(void *arg, int signo)
 {
 	struct server *s = arg;
@@ -260,7 +294,7 @@ static void on_reload(void *arg, int signo)
 	else if (tls_context_reload(s->tls, err, sizeof(err)))
 		log_error("master", NULL, "SIGHUP: the old certificates stay in use: %s", err);
 	else
-		log_info("master", NULL, "SIGHUP: certificates read again");
+		tell_reloaded(s);
 }
 
 static int setup_log(const struct server_config *cfg)
@@ -353,5 +387,5 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? 0 : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	return rc == 0 ? (s.store_lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

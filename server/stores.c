@@ -56,6 +56,11 @@ int stores_open(struct loop *loop, const char *url, const struct stores_options 
 	return -EINVAL;
 }
 
+bool stores_stays_down(const char *url, const struct store *s)
+{
+	return begins(url, SQLITE_SCHEME) && sqlite_store_stays_down(s);
+}
+
 const char *stores_kind(const char *url)
 {
 	return begins(url, SQLITE_SCHEME) ? "sqlite" : "postgres";

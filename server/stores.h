@@ -16,6 +16,8 @@ struct stores_options {
 /* Returns at once, not up. -EINVAL: no such URL, with a sentence for a person; or another -errno with one. */
 int stores_open(struct loop *loop, const char *url, const struct stores_options *o, char *ret_err, size_t err_cap,
 		struct store **ret) MUST_CHECK;
+/* Down, and waiting won't help (a damaged file, a newer schema): down_text says what a person has to do. */
+bool stores_stays_down(const char *url, const struct store *s);
 /* "postgres" or "sqlite", for GetServerInfo; only for a URL that stores_open took. */
 const char *stores_kind(const char *url);
 

@@ -111,10 +111,6 @@ static void on_session_end(void *arg, enum status_code code, const char *text)
 	case STATUS_INVALID_ARGUMENT:
 	case STATUS_FAILED_PRECONDITION:
 	case STATUS_UNIMPLEMENTED:
-		/* The link is quiet about what repeats; these a person has to put right. */
-		log_error("session", NULL, "%s", why);
-		link_drop(a->link, LINK_RARELY, why);
-		break;
 	case STATUS_RESOURCE_EXHAUSTED:
 		link_drop(a->link, LINK_RARELY, why);
 		break;
@@ -240,6 +236,11 @@ void agent_signal(struct agent *a)
 		a->hurry = true;
 		end_what_runs(a, true);
 	}
+}
+
+void agent_reload(struct agent *a)
+{
+	link_reload(a->link);
 }
 
 /* ---- the whole ---- */

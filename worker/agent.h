@@ -14,6 +14,8 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *ex
 void agent_start(struct agent *a);
 /* SIGTERM or SIGINT: the first begins to drain, the second ends what runs at once. */
 void agent_signal(struct agent *a);
+/* SIGHUP: the TLS files are read again. */
+void agent_reload(struct agent *a);
 /* After loop_run: the exit code of the process. */
 int agent_exit_code(const struct agent *a);
 void agent_free(struct agent *a); /* NULL-safe */

@@ -12,12 +12,12 @@
 
 static const struct setting table[] = {
 	{ROW("server", SETTING_LIST, servers), .value_name = "URL[,URL…]", .default_text = "127.0.0.1:7346", .split = true,
-	 .help = "Masters, tried in this order: host:port, or tls://host:port.", .group = "Connection"},
+	 .help = "Masters, tried in this order: host:port, or https://host:port (tls:// is the same).", .group = "Connection"},
 	{ROW("tls-ca", SETTING_STRING, tls_ca), .value_name = "FILE",
 	 .help = "Certificates that a master's must come from (PEM). Default: the system's."},
 	{ROW("tls-cert", SETTING_STRING, tls_cert), .value_name = "FILE",
-	 .help = "This worker's own certificate (PEM); it must name the worker's id."},
-	{ROW("tls-key", SETTING_STRING, tls_key), .value_name = "FILE", .help = "Its key (PEM)."},
+	 .help = "This worker's own certificate (PEM); its SAN must name the worker's id: URI reins:worker:ID, or DNS ID."},
+	{ROW("tls-key", SETTING_STRING, tls_key), .value_name = "FILE", .help = "Its key (PEM). All three are read again when they change, at the next connection."},
 	{ROW("token", SETTING_STRING, token), .secret = true, .help = "Sent to the master as a bearer token."},
 
 	{ROW("id", SETTING_STRING, id), .value_name = "NAME",

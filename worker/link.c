@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/net/endpoint.h"
 #include "common/stream/tls.h"
@@ -17,6 +18,7 @@
 #define RESOLVE_NS (5 * NS_PER_S)
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS NS_PER_S  /* until a Welcome has said what L is */
+#define CERT_WARN_US (14 * 86400 * INT64_C(1000000))
 #define STREAM_QUEUE (128 * 1024) /* what may be in front of a heartbeat: two pieces of log */
 
 enum link_state { LINK_IDLE, LINK_WAITING, LINK_RESOLVING, LINK_CONNECTING, LINK_OPEN };
@@ -37,7 +39,8 @@ struct link {
 	bool drop;                  /* the present try or connection has ended */
 	bool welcomed;
 	char where[320];
-	struct log_limit quiet;
+	struct log_repeats repeats;
+	bool rarely;                /* the end of this one is a refusal that a person has to put right */
 };
 
 static void drop_now(struct link *l)
@@ -61,14 +64,27 @@ static void wait_for_next_round(struct link *l)
 	loop_timer_set(&l->timer, loop_now_mono_ns(l->cfg.loop) + backoff_next(&l->backoff));
 }
 
+/* A master that is away for a day is a thousand lines, not a hundred thousand. */
+static void say(struct link *l, const char *why)
+{
+	char text[600];
+	int64_t left_out;
+	enum log_level level = l->rarely ? LOG_ERROR : LOG_WARN;
+	snprintf(text, sizeof(text), "%s: %s", l->where, why);
+	if (!log_repeats_pass(&l->repeats, loop_now_mono_ns(l->cfg.loop), 0, text, &left_out))
+		return;
+	if (left_out)
+		log_line(level, "link", NULL, "%s; trying on (%lld times before)", text, (long long)left_out);
+	else
+		log_line(level, "link", NULL, "%s; trying on", text);
+}
+
 /* Ends the present try from wherever we are; `step` does the rest. */
 static void fail(struct link *l, const char *why)
 {
-	int64_t left_out;
 	if (l->drop || l->state == LINK_IDLE || l->state == LINK_WAITING)
 		return;
-	if (l->welcomed || log_limit_pass(&l->quiet, loop_now_mono_ns(l->cfg.loop), 10, &left_out))
-		log_warn("link", NULL, "%s: %s", l->where, why);
+	say(l, why);
 	l->drop = true;
 	loop_mark(l->cfg.loop, &l->dirty);
 }
@@ -85,8 +101,19 @@ static void on_channel_closed(void *arg, const char *text)
 	fail(arg, text);
 }
 
+static void warn_of_end(const struct link *l)
+{
+	int64_t ends_us = tls_context_ends_wall_us(l->tls), left_us = ends_us - clock_wall_us();
+	if (ends_us && left_us <= 0)
+		log_error("tls", NULL, "%s has expired: masters refuse it; renew it", l->cfg.tls_cert);
+	else if (ends_us && left_us < CERT_WARN_US)
+		log_warn("tls", NULL, "%s ends in %lld hours: renew it", l->cfg.tls_cert, (long long)(left_us / 3600000000));
+}
+
 static void connect_to(struct link *l)
 {
+	if (l->servers[l->server].tls)
+		link_reload(l);
 	const struct endpoint *e = &l->servers[l->server];
 	const struct endpoint_addr *a = &l->addrs[l->addr];
 	char authority[sizeof(e->host) + 16];
@@ -202,7 +229,22 @@ static int parse_servers(struct link *l, char *err, size_t cap)
 	static const char *const alpn[] = {"h2"};
 	const struct tls_config cfg = {.cert_file = l->cfg.tls_cert, .key_file = l->cfg.tls_key,
 		.ca_file = l->cfg.tls_ca, .alpn = alpn, .n_alpn = ARRAY_LEN(alpn)};
-	return tls_context_new(&cfg, err, cap, &l->tls) < 0 ? -1 : 0;
+	if (tls_context_new(&cfg, err, cap, &l->tls) < 0)
+		return -1;
+	warn_of_end(l);
+	return 0;
+}
+
+void link_reload(struct link *l)
+{
+	char err[512];
+	int r = l->tls ? tls_context_refresh(l->tls, err, sizeof(err)) : 0;
+	if (r < 0) {
+		log_error("tls", NULL, "the old certificates stay in use: %s", err);
+	} else if (r > 0) {
+		log_info("tls", NULL, "certificates read again");
+		warn_of_end(l);
+	}
 }
 
 int link_new(const struct link_config *cfg, char *err, size_t cap, struct link **ret)
@@ -250,13 +292,16 @@ void link_welcomed(struct link *l, int64_t lease_ns)
 	l->welcomed = true;
 	backoff_set_max(&l->backoff, lease_ns / 10);
 	backoff_reset(&l->backoff);
+	memset(&l->repeats, 0, sizeof(l->repeats));
 }
 
 void link_drop(struct link *l, enum link_retry retry, const char *why)
 {
 	if (retry == LINK_RARELY)
 		backoff_to_max(&l->backoff);
+	l->rarely = retry == LINK_RARELY;
 	fail(l, why);
+	l->rarely = false;
 }
 
 void link_stop(struct link *l)

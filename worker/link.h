@@ -2,7 +2,7 @@
  *
  * Servers are tried in their order, all addresses of a name one after the other, each for 2 s at most from
  * connect to the first answer; after a round without success, and after a session that was lost, there is a wait
- * (backoff.h) from 100 ms to a tenth of the lease. */
+ * (backoff.h) from 100 ms to a tenth of the lease.  The same failure is logged once a minute. */
 #ifndef REINS_WORKER_LINK_H
 #define REINS_WORKER_LINK_H
 
@@ -40,6 +40,8 @@ void link_answered(struct link *l);
 void link_welcomed(struct link *l, int64_t lease_ns);
 /* Leaves the connection, at the end of this turn. `why` is for the log. */
 void link_drop(struct link *l, enum link_retry retry, const char *why);
+/* The TLS files are read again, if they have changed, for the next connection; it is done before each one anyway. */
+void link_reload(struct link *l);
 /* No more tries. */
 void link_stop(struct link *l);
 

@@ -16,7 +16,10 @@
 
 static void on_signal(void *arg, int signo)
 {
-	agent_signal(arg);
+	if (signo == SIGHUP)
+		agent_reload(arg);
+	else
+		agent_signal(arg);
 }
 
 /* Beside this program, where the build and an installation put it. malloc'ed, or NULL. */
@@ -73,7 +76,7 @@ static int set_up_log(const struct worker_config *c)
 
 static int run(const struct worker_config *c)
 {
-	static const int signals[] = {SIGTERM, SIGINT};
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
 	struct loop_signal *watched[ARRAY_LEN(signals)] = {NULL};
 	struct loop *loop;
 	struct agent *agent = NULL;

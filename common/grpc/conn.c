@@ -276,6 +276,16 @@ static bool preface_ok(struct conn *c, const uint8_t *data, size_t len)
 	return false;
 }
 
+/* TLS knows more than an errno says: which certificate was refused, and why. */
+static void io_text(const struct conn *c, const char *doing, int err, char *ret, size_t cap)
+{
+	const char *known = stream_error(c->stream);
+	if (known[0])
+		snprintf(ret, cap, "%s", known);
+	else
+		snprintf(ret, cap, "%s: %s", doing, strerror(err));
+}
+
 static void read_some(struct conn *c)
 {
 	static _Thread_local uint8_t bytes[READ_MAX];
@@ -304,8 +314,8 @@ static void read_some(struct conn *c)
 	if (n == 0) {
 		conn_fail(c, c->text[0] ? c->text : h2_open_streams(c->h2) ? "closed by the peer" : NULL);
 	} else if (n < 0 && n != -EAGAIN) {
-		char text[128];
-		snprintf(text, sizeof(text), "read: %s", strerror((int)-n));
+		char text[300];
+		io_text(c, "read", (int)-n, text, sizeof(text));
 		conn_fail(c, c->text[0] ? c->text : text);
 	} else {
 		want(c);
@@ -328,8 +338,8 @@ static void on_flush(struct loop_dirty *d)
 		struct iovec iov = { .iov_base = c->out.data + c->out.start, .iov_len = buf_len(&c->out) };
 		ssize_t n = stream_writev(c->stream, &iov, 1);
 		if (n < 0 && n != -EAGAIN) {
-			char text[128];
-			snprintf(text, sizeof(text), "write: %s", strerror((int)-n));
+			char text[300];
+			io_text(c, "write", (int)-n, text, sizeof(text));
 			conn_fail(c, c->text[0] ? c->text : text);
 			return;
 		}

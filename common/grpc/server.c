@@ -176,12 +176,21 @@ static void on_accept(void *arg, struct stream *stream)
 		pause_listeners(srv, true);
 }
 
+static void on_refused(void *arg, const char *address, const char *text)
+{
+	struct grpc_server *srv = arg;
+	srv->stats.refused_connections++;
+	log_line(srv, address, text);
+}
+
 int grpc_server_listen(struct grpc_server *srv, const struct listener_config *lc, struct listener **ret)
 {
 	struct server_listener *sl = calloc(1, sizeof(*sl));
 	if (!sl)
 		return -ENOMEM;
-	int rc = listener_new(srv->loop, lc, on_accept, srv, &sl->l);
+	struct listener_config cfg = *lc;
+	cfg.on_refused = on_refused;
+	int rc = listener_new(srv->loop, &cfg, on_accept, srv, &sl->l);
 	if (rc < 0) {
 		free(sl);
 		return rc;

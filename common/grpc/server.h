@@ -44,6 +44,7 @@ struct grpc_server_config {
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
+/* lc.on_refused is not used: on_log gets these lines too. */
 int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
 /* Takes over an open stream (tests: one end of a pair). */
 int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;

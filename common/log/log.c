@@ -12,6 +12,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#define REPEAT_NS (60 * NS_PER_S)
+
 /* Of a line's bytes the message gets at most this many, so that a long one leaves the object its place. */
 #define MESSAGE_END 2900
 #define OBJECT_END 4000
@@ -229,5 +231,29 @@ bool log_limit_pass(struct log_limit *l, int64_t now_mono_ns, int per_s, int64_t
 	l->next_mono_ns = now_mono_ns + per_s * NS_PER_S;
 	*ret_dropped = l->dropped;
 	l->dropped = 0;
+	return true;
+}
+
+bool log_repeats_pass(struct log_repeats *r, int64_t now_mono_ns, int64_t gap_ns, const char *text, int64_t *ret_dropped)
+{
+	size_t at = 0, len = strnlen(text, sizeof(r->known[0].text) - 1);
+	while (at < LOG_REPEATS && (strncmp(r->known[at].text, text, len) != 0 || r->known[at].text[len]))
+		at++;
+	if (at < LOG_REPEATS && (now_mono_ns < r->known[at].again_mono_ns || now_mono_ns < r->gap_mono_ns)) {
+		r->known[at].dropped++;
+		return false;
+	}
+	if (now_mono_ns < r->gap_mono_ns)
+		return false;
+	if (at == LOG_REPEATS) {
+		at = r->next++ % LOG_REPEATS;
+		memcpy(r->known[at].text, text, len);
+		r->known[at].text[len] = '\0';
+		r->known[at].dropped = 0;
+	}
+	*ret_dropped = r->known[at].dropped;
+	r->known[at].dropped = 0;
+	r->known[at].again_mono_ns = now_mono_ns + REPEAT_NS;
+	r->gap_mono_ns = now_mono_ns + gap_ns;
 	return true;
 }

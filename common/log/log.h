@@ -46,4 +46,20 @@ struct log_limit {
 };
 bool log_limit_pass(struct log_limit *l, int64_t now_mono_ns, int per_s, int64_t *ret_dropped);
 
+/* For conditions of many kinds that come again and again: a text that was logged is not logged again for a
+ * minute, and one that is new waits for no other's minute. Bounded: LOG_REPEATS texts are known at a time, and what comes
+ * within `gap_ns` after a line isn't logged (against who makes up texts). True: log now; *ret_dropped of the same
+ * text were left out since. A zeroed struct is ready for use. */
+#define LOG_REPEATS 16
+struct log_repeats {
+	struct {
+		char text[160]; /* its beginning; different texts that begin alike count as one */
+		int64_t again_mono_ns;
+		int64_t dropped;
+	} known[LOG_REPEATS];
+	size_t next;
+	int64_t gap_mono_ns;
+};
+bool log_repeats_pass(struct log_repeats *r, int64_t now_mono_ns, int64_t gap_ns, const char *text, int64_t *ret_dropped);
+
 #endif

@@ -72,16 +72,22 @@ int stream_tcp_accepted(struct loop *loop, int fd, const struct sockaddr *addr, 
 struct ssl_st;
 struct ssl_session_st;
 struct ssl_ctx_st;
+struct asn1_string_st;
+struct x509_st;
 
 /* OpenSSL has a new session for a client stream. */
 int stream_tls_on_session(struct ssl_st *ssl, struct ssl_session_st *session);
+/* The peer's certificate failed verification; called within the handshake. */
+void stream_tls_on_refused(struct ssl_st *ssl, struct x509_st *cert);
 
 struct tls_context *tls_context_ref(struct tls_context *ctx); /* NULL-safe, returns ctx; undone by tls_context_free */
 /* A new connection under the settings as they are now.  Client: SNI, the name to verify, and the session
  * to resume when the last one was with the same server. NULL: no memory, or an impossible name. */
 struct ssl_st *tls_context_ssl(struct tls_context *ctx, const char *server_name) MUST_CHECK;
-/* Client: keeps the session for later connections to that server; takes the reference. */
-void tls_context_keep_session(struct tls_context *ctx, const char *server_name, struct ssl_session_st *session);
+/* Client: keeps the session for later connections to that server, and takes the reference, unless it is of a
+ * connection from before a reload: false. */
+bool tls_context_keep_session(struct tls_context *ctx, const char *server_name, struct ssl_st *ssl,
+			      struct ssl_session_st *session);
 
 /* Server: a new key for session tickets. The key before it still opens tickets, older ones don't.  It happens
  * by itself every hour; false: no randomness. */
@@ -89,6 +95,7 @@ bool tls_context_rotate_tickets(struct tls_context *ctx) MUST_CHECK;
 bool tls_tickets_init(struct ssl_ctx_st *c) MUST_CHECK;
 bool tls_tickets_rotate(struct ssl_ctx_st *c) MUST_CHECK;
 
+int64_t tls_time_wall_us(const struct asn1_string_st *t) MUST_CHECK; /* 0: no time */
 /* What the verified certificate of the peer says.  -EACCES when it is not valid now (a resumed session doesn't
  * look at the dates again). sans is freed by tls_peer_done. */
 int tls_peer_read(struct ssl_st *ssl, struct stream_peer *peer) MUST_CHECK;

@@ -34,6 +34,7 @@ struct tls_stream {
 	uint8_t *pending;
 	size_t pending_len;
 	char alpn[256];
+	char refused[80];
 };
 
 static _Thread_local uint8_t record[RECORD]; /* scattered bytes are gathered here */
@@ -44,6 +45,68 @@ static struct tls_stream *tls_of(struct stream *s)
 }
 
 /* ---- errors ---- */
+
+/* What the peer's alerts mean for who reads the log, in words that say what to look at. */
+static const char *alert_text(int reason)
+{
+	switch (reason) {
+	case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+		return "the peer wants a certificate and we gave none";
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+		return "the peer refuses our certificate: it has expired; renew it";
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+		return "the peer refuses our certificate: it is revoked; it needs to be replaced";
+	case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+		return "the peer refuses our certificate: it doesn't trust the authority that signed it";
+	case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
+		return "the peer refuses our certificate: a signature in it is wrong";
+	case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+		return "the peer refuses our certificate: it is made for another use";
+	case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+	case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+		return "the peer refuses our certificate; its log says why";
+	case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+		return "the peer refuses the handshake: it may want a certificate of us; its log says why";
+	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+		return "refused: it gave no certificate";
+	case SSL_R_WRONG_VERSION_NUMBER:
+	case SSL_R_HTTP_REQUEST:
+		return "the peer speaks clear text, not TLS";
+	default:
+		return NULL;
+	}
+}
+
+static const char *verify_hint(long result)
+{
+	switch (result) {
+	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+	case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+	case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+		return " (it is not of an authority in our CA file)";
+	case X509_V_ERR_CERT_NOT_YET_VALID:
+		return " (or our clock is wrong)";
+	case X509_V_ERR_INVALID_PURPOSE:
+		return " (a server's where a client's is wanted, or the other way round)";
+	default:
+		return "";
+	}
+}
+
+/* Whose certificate is refused. Nothing of it is verified, so it is for the log only. */
+void stream_tls_on_refused(SSL *ssl, X509 *cert)
+{
+	struct tls_stream *t = SSL_get_app_data(ssl);
+	char cn[65] = "";
+	if (X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, cn, sizeof(cn)) <= 0)
+		return;
+	for (char *p = cn; *p; p++)
+		if (*p <= ' ' || *p >= 0x7f)
+			*p = '?';
+	snprintf(t->refused, sizeof(t->refused), " of \"%s\"", cn);
+}
 
 /* The error of the SSL call just made, as text and errno. */
 static int explain(struct tls_stream *t, const char *doing, int ssl_error)
@@ -58,10 +121,14 @@ static int explain(struct tls_stream *t, const char *doing, int ssl_error)
 	if (ssl_error == SSL_ERROR_SYSCALL || ssl_error == SSL_ERROR_ZERO_RETURN ||
 	    (ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) == SSL_R_UNEXPECTED_EOF_WHILE_READING))
 		return stream_fail(s, -ECONNRESET, "%s with %s: the peer ended the connection without a goodbye", doing, who);
-	if (ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) == SSL_R_CERTIFICATE_VERIFY_FAILED)
-		return stream_fail(s, -EPROTO, "%s with %s: certificate refused: %s", doing, who,
-				   X509_verify_cert_error_string(SSL_get_verify_result(t->ssl)));
-	const char *reason = ERR_reason_error_string(e);
+	if (ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) == SSL_R_CERTIFICATE_VERIFY_FAILED) {
+		long result = SSL_get_verify_result(t->ssl);
+		return stream_fail(s, -EPROTO, "%s with %s: certificate%s refused: %s%s", doing, who, t->refused,
+				   X509_verify_cert_error_string(result), verify_hint(result));
+	}
+	const char *reason = ERR_GET_LIB(e) == ERR_LIB_SSL ? alert_text(ERR_GET_REASON(e)) : NULL;
+	if (!reason)
+		reason = ERR_reason_error_string(e);
 	return stream_fail(s, -EPROTO, "%s with %s: %s", doing, who, reason ? reason : "error in OpenSSL");
 }
 
@@ -324,8 +391,7 @@ static void handshake_step(struct tls_stream *t)
 int stream_tls_on_session(SSL *ssl, SSL_SESSION *session)
 {
 	struct tls_stream *t = SSL_get_app_data(ssl);
-	tls_context_keep_session(t->tls, t->server_name, session);
-	return 1; /* the reference is kept */
+	return tls_context_keep_session(t->tls, t->server_name, ssl, session); /* 1: the reference is kept */
 }
 
 /* ---- the table ---- */

@@ -23,6 +23,11 @@ struct tls_config {
 int tls_context_new(const struct tls_config *cfg, char *ret_err, size_t err_cap, struct tls_context **ret) MUST_CHECK;
 /* Reads the files again and swaps only when all is well; streams that are open keep the old ones. */
 int tls_context_reload(struct tls_context *ctx, char *ret_err, size_t err_cap) MUST_CHECK;
+/* As reload, but only if a file is another than at the last reading: 1 when they were read, else 0. What can't be
+ * read is reported once, then when a file changes again. */
+int tls_context_refresh(struct tls_context *ctx, char *ret_err, size_t err_cap) MUST_CHECK;
+/* When our own certificate ends; 0 without one. */
+int64_t tls_context_ends_wall_us(const struct tls_context *ctx);
 void tls_context_free(struct tls_context *ctx); /* reference counted by its streams */
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/stream/stream_impl.h"
 
@@ -21,12 +22,21 @@
 #define CHAIN_DEPTH 8
 #define ALPN_MAX 256
 
+/* By this another file is told, also one of the same name. */
+struct stamp {
+	dev_t dev;
+	ino_t ino;
+	off_t size;
+	struct timespec changed;
+};
+
 struct tls_context {
 	int refs;
 	SSL_CTX *ssl_ctx;
 	bool server;
 	bool require_client_cert;
 	char *cert_file, *key_file, *ca_file;
+	struct stamp stamps[3]; /* of these, as last read */
 	unsigned char alpn[ALPN_MAX]; /* as on the wire: length, name, length, name */
 	unsigned alpn_len;
 	SSL_SESSION *session;
@@ -65,6 +75,16 @@ static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len, 
 	return SSL_TLSEXT_ERR_OK;
 }
 
+static int on_verified(int ok, X509_STORE_CTX *store)
+{
+	/* The first in the chain is the peer's own. */
+	STACK_OF(X509) *chain = ok ? NULL : X509_STORE_CTX_get0_chain(store);
+	if (chain && sk_X509_num(chain) > 0)
+		stream_tls_on_refused(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()),
+				      sk_X509_value(chain, 0));
+	return ok;
+}
+
 /* Asking for a pass phrase would stop the process on a terminal. */
 static int no_pass_phrase(char *buf, int size, int rwflag, void *arg)
 {
@@ -99,7 +119,7 @@ static int load_trust(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, 
 		return fail(ret_err, cap, "the system's CA certificates: %s", reason());
 	}
 	if (!ctx->server) {
-		SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
+		SSL_CTX_set_verify(c, SSL_VERIFY_PEER, on_verified);
 		return 0;
 	}
 	if (!ctx->ca_file)
@@ -108,7 +128,8 @@ static int load_trust(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, 
 	if (!names)
 		return fail(ret_err, cap, "CA file %s: %s", ctx->ca_file, reason());
 	SSL_CTX_set_client_CA_list(c, names);
-	SSL_CTX_set_verify(c, SSL_VERIFY_PEER | (ctx->require_client_cert ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), NULL);
+	SSL_CTX_set_verify(c, SSL_VERIFY_PEER | (ctx->require_client_cert ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+			   on_verified);
 	return 0;
 }
 
@@ -138,9 +159,30 @@ static void set_rules(struct tls_context *ctx, SSL_CTX *c)
 	}
 }
 
+static void take_stamps(const struct tls_context *ctx, struct stamp ret[static 3])
+{
+	const char *const files[] = { ctx->cert_file, ctx->key_file, ctx->ca_file };
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		struct stat st;
+		ret[i] = (struct stamp){ .size = -1 };
+		if (files[i] && stat(files[i], &st) == 0)
+			ret[i] = (struct stamp){ st.st_dev, st.st_ino, st.st_size, st.st_mtim };
+	}
+}
+
+static bool same_stamps(const struct stamp *a, const struct stamp *b)
+{
+	for (size_t i = 0; i < 3; i++)
+		if (a[i].dev != b[i].dev || a[i].ino != b[i].ino || a[i].size != b[i].size ||
+		    a[i].changed.tv_sec != b[i].changed.tv_sec || a[i].changed.tv_nsec != b[i].changed.tv_nsec)
+			return false;
+	return true;
+}
+
 static int build(struct tls_context *ctx, char *ret_err, size_t cap, SSL_CTX **ret)
 {
 	ERR_clear_error();
+	take_stamps(ctx, ctx->stamps);
 	SSL_CTX *c = SSL_CTX_new(ctx->server ? TLS_server_method() : TLS_client_method());
 	if (!c)
 		return fail(ret_err, cap, "OpenSSL: %s", reason());
@@ -224,6 +266,22 @@ int tls_context_reload(struct tls_context *ctx, char *ret_err, size_t err_cap)
 	return 0;
 }
 
+int tls_context_refresh(struct tls_context *ctx, char *ret_err, size_t err_cap)
+{
+	struct stamp now[3];
+	take_stamps(ctx, now);
+	if (same_stamps(now, ctx->stamps))
+		return 0;
+	int rc = tls_context_reload(ctx, ret_err, err_cap);
+	return rc < 0 ? rc : 1;
+}
+
+int64_t tls_context_ends_wall_us(const struct tls_context *ctx)
+{
+	const X509 *cert = SSL_CTX_get0_certificate(ctx->ssl_ctx);
+	return cert ? tls_time_wall_us(X509_get0_notAfter(cert)) : 0;
+}
+
 struct tls_context *tls_context_ref(struct tls_context *ctx)
 {
 	if (ctx)
@@ -243,11 +301,15 @@ void tls_context_free(struct tls_context *ctx)
 	free(ctx);
 }
 
-void tls_context_keep_session(struct tls_context *ctx, const char *server_name, SSL_SESSION *session)
+bool tls_context_keep_session(struct tls_context *ctx, const char *server_name, SSL *ssl, SSL_SESSION *session)
 {
+	/* Of a connection from before a reload: what it was judged by is no longer what we go by. */
+	if (SSL_get_SSL_CTX(ssl) != ctx->ssl_ctx)
+		return false;
 	forget_session(ctx);
 	ctx->session = session;
 	ctx->session_name = xstrdup(server_name);
+	return true;
 }
 
 bool tls_context_rotate_tickets(struct tls_context *ctx)

@@ -83,7 +83,7 @@ static void read_sans(X509 *cert, struct stream_peer *peer)
 	peer->n_sans = n;
 }
 
-static int64_t wall_us(const ASN1_TIME *t)
+int64_t tls_time_wall_us(const ASN1_TIME *t)
 {
 	struct tm tm;
 	if (ASN1_TIME_to_tm(t, &tm) != 1)
@@ -99,7 +99,7 @@ int tls_peer_read(SSL *ssl, struct stream_peer *peer)
 	/* Without verification (a server that has no CA) a certificate means nothing. */
 	if (!cert || SSL_get_verify_mode(ssl) == SSL_VERIFY_NONE || SSL_get_verify_result(ssl) != X509_V_OK)
 		return 0;
-	peer->cert_not_after_wall_us = wall_us(X509_get0_notAfter(cert));
+	peer->cert_not_after_wall_us = tls_time_wall_us(X509_get0_notAfter(cert));
 	if (peer->cert_not_after_wall_us < clock_wall_us())
 		return -EACCES;
 	read_sans(cert, peer);

@@ -3,7 +3,9 @@
  * says that the attempt ended, when its list lacks it, or when its lease ended. */
 #include "server/core/internal.h"
 
-#include <assert.h>
+/* Acknowledged attempts remembered per worker: those whose acknowledgement a heartbeat may have crossed. An older one
+ * that is listed all the same is told to stop, which it has done already. */
+#define DONE_MAX 1024
 
 /* ---- what several inputs do ---- */
 
@@ -295,10 +297,13 @@ static void recorded(struct core *c, struct job *j, const struct core_event *ev)
 	}
 	if (w->peer)
 		ack(c, w->peer, job_at(j), ev->recorded.verdict);
-	if (w->peer && w->n_done < (size_t)c->cfg.max_held)
-		job_set_state(c, j, JOB_DONE);
-	else
+	if (!w->peer) {
 		job_free(c, j);
+		return;
+	}
+	job_set_state(c, j, JOB_DONE);
+	if (w->n_done > DONE_MAX)
+		job_free(c, container_of(w->done.next, struct job, sent));
 }
 
 static void taken_back(struct core *c, struct job *j, const struct core_event *ev)

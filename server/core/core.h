@@ -118,6 +118,7 @@ struct core_adopted {
 	struct core_task task; /* .attempt is the adopted attempt */
 	int64_t lease_ns;
 	bool cancel_wish;
+	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
 };
 
 struct core_event {

@@ -137,7 +137,7 @@ struct job {
 
 	struct worker *worker;
 	struct list at_worker;  /* worker.jobs */
-	struct list sent;       /* worker.sent while SENT */
+	struct list sent;       /* worker.sent while SENT, worker.done while DONE */
 	int64_t session, lease_ns, number, accept_by;
 	int64_t heard;          /* WAITING: last word of the old instance */
 	uint64_t mark;          /* worker.mark of the list that named it last */
@@ -203,7 +203,7 @@ struct worker {
 	bool in_process, draining;
 	struct hello *opening, *next;
 	struct list jobs;         /* all that know this worker, READY ones excepted */
-	struct list sent;
+	struct list sent, done;   /* oldest first */
 	size_t n_jobs, n_done;
 	int32_t unanswered;
 	struct heap_node free;    /* in pool.free */

@@ -47,7 +47,7 @@ static void left_state(struct core *c, struct job *j)
 	c->n_state[j->state]--;
 	if (j->state == JOB_READY && heap_has(&j->worst))
 		window_remove(c, j);
-	if (j->state == JOB_SENT)
+	if (j->state == JOB_SENT || j->state == JOB_DONE)
 		list_remove(&j->sent);
 	if (j->state == JOB_WAITING)
 		timer_set(c, &j->timer, NEVER);
@@ -68,8 +68,10 @@ void job_set_state(struct core *c, struct job *j, enum job_state to)
 		index_in(c, j);
 	if (to == JOB_SENT)
 		list_push_back(&j->worker->sent, &j->sent);
-	if (to == JOB_DONE)
+	if (to == JOB_DONE) {
+		list_push_back(&j->worker->done, &j->sent);
 		j->worker->n_done++;
+	}
 }
 
 /* ---- life ---- */

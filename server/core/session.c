@@ -284,7 +284,7 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 	}
 	emit_lease_beat(c, w);
 	w->hold_until = 0;
-	worker_refresh(c, w, true);
+	worker_refresh(c, w, false);
 	worker_heard(c, w, c->now);
 }
 

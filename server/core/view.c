@@ -146,7 +146,7 @@ static void check_worker(const struct core *c, const struct worker *w)
 		n++;
 		done += j->state == JOB_DONE;
 		unanswered += j->unanswered;
-		CHECK((j->state == JOB_SENT) == !list_empty(&j->sent));
+		CHECK((j->state == JOB_SENT || j->state == JOB_DONE) == !list_empty(&j->sent));
 		CHECK(!list_empty(&j->link_retry) ? j->tb == TB_RETRY && j->state == JOB_TAKING_BACK : true);
 		if (j->state == JOB_DONE || j->state == JOB_RECORDING || j->state == JOB_WAITING)
 			CHECK(!j->holds);

@@ -222,6 +222,7 @@ struct worker *worker_new(struct core *c, const char *id)
 	w->serial = ++c->serial;
 	list_init(&w->jobs);
 	list_init(&w->sent);
+	list_init(&w->done);
 	list_init(&w->link_fresh);
 	list_init(&w->link_dead);
 	heap_node_init(&w->free);

@@ -14,9 +14,11 @@
 #include "reins/v1/worker_service.pb-c.h"
 #include "server/rpc/session.h"
 #include "server/rpc/spec.h"
+#include "server/rpc/worker_cert.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
 #define HELD_BYTES_MAX (64 * 1024 * 1024)
+#define CERT_LOOK_US (60 * INT64_C(1000000))
 #define STOPPING "the master stops; connect again, or to another"
 #define SLOTS_MAX 10000
 #define QUEUES_MAX 1000
@@ -54,6 +56,7 @@ static void session_free(struct session *s)
 {
 	loop_timer_stop(&s->hello_timer);
 	loop_timer_stop(&s->start_timer);
+	loop_timer_stop(&s->cert_timer);
 	for (struct map_node *n = map_first(&s->attempts), *next; n; n = next) {
 		next = map_next(&s->attempts, n);
 		free(container_of(n, struct attempt, by_ref));
@@ -73,6 +76,18 @@ static void session_unref(struct session *s)
 		session_free(s);
 }
 
+/* Who is refused comes again and again. */
+static void log_ended(const struct session *s, enum status_code code, const char *text)
+{
+	static struct log_repeats refusals;
+	bool refused = code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
+	int64_t left_out;
+	if (refused && !log_repeats_pass(&refusals, clock_mono_ns(), NS_PER_S / 10, text, &left_out))
+		return;
+	log_line(refused ? LOG_WARN : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
+		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
+}
+
 void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 {
 	if (s->closing)
@@ -85,7 +100,7 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_info("worker", s->log_name, "stream ended by us: %s: %s", status_code_name(code), text);
+	log_ended(s, code, text);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	if (s->call)
 		grpc_call_finish(s->call, &r);
@@ -419,14 +434,27 @@ static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN]
 	return 0;
 }
 
-static bool certificate_names(const struct stream_peer *peer, const char *worker)
+static int check_certificate(struct session *s)
 {
-	if (!peer->tls || peer->n_sans == 0)
-		return true;
-	for (size_t i = 0; i < peer->n_sans; i++)
-		if (strcmp(peer->sans[i], worker) == 0)
-			return true;
-	return false;
+	const struct stream_peer *peer = grpc_call_peer(s->call);
+	char named[128];
+	if (worker_cert_allows(peer, s->worker))
+		return 0;
+	worker_cert_names(peer, named, sizeof(named));
+	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
+		    "(deploy/tls worker %s)", named, s->worker, s->worker);
+	return -1;
+}
+
+/* The stream outlives the handshake, where dates are looked at, by months. */
+static void on_cert_timer(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, cert_timer);
+	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
+	if (left_us <= 0)
+		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
+	else /* in steps, since the wall clock can be set */
+		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
 }
 
 static int hello_first(struct session *s, const Reins__V1__Hello *m)
@@ -439,10 +467,8 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
 	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
-	if (!certificate_names(grpc_call_peer(s->call), s->worker)) {
-		session_end(s, STATUS_PERMISSION_DENIED, "the certificate does not name worker %s in a SAN", s->worker);
+	if (check_certificate(s))
 		return -1;
-	}
 	if (parse_instance(m->instance, ev->hello.instance))
 		return bad_message(s, "hello.instance: not 32 hex digits");
 	if (m->slots < 1 || m->slots > SLOTS_MAX)
@@ -498,6 +524,9 @@ static void on_hello(struct session *s, const Reins__V1__Hello *m)
 		return;
 	loop_timer_stop(&s->hello_timer);
 	s->greeted = true;
+	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
+	if (s->cert_ends_wall_us)
+		loop_timer_set(&s->cert_timer, 0);
 	s->hello.hello.worker = s->worker;
 	s->hello.hello.queues = (const char *const *)s->queues;
 	s->hello.hello.held = s->held;
@@ -615,6 +644,7 @@ void worker_on_start(struct grpc_call *call)
 	session_out_init(s);
 	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
+	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
 	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
 	grpc_call_set_user(call, s);
 	if (s->rpc->draining)
@@ -653,5 +683,6 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	loop_unmark(&s->out);
 	loop_timer_stop(&s->hello_timer);
 	loop_timer_stop(&s->start_timer);
+	loop_timer_stop(&s->cert_timer);
 	session_unref(s);
 }

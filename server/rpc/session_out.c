@@ -167,6 +167,7 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 			items[i].task_id = ids[i];
 			items[i].attempt = a->task.attempt;
 			items[i].stop_follows = a->cancel_wish;
+			items[i].log_stored = a->log_stored;
 			at[i] = &items[i];
 		}
 		done += now;

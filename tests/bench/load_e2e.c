@@ -179,17 +179,17 @@ int load_soak(struct rig *r)
 		loop_timer_stop(&e->sampler);
 		rig_read_procs(r, r->after);
 		report_run(e);
-		/* The first quarter fills caches and pools. */
-		size_t warm = e->n_samples / 4;
+		/* The first half fills caches, pools and maps, which grow by doubling. */
+		size_t warm = e->n_samples / 2;
 		json_t *list = json_array();
 		for (size_t i = 0; i < e->n_samples; i++)
 			json_array_append_new(list, json_pack("[f,f]", e->samples[i].tasks, e->samples[i].mib));
 		json_object_set_new(r->report.root, "rss_samples", list);
 		if (e->n_samples > warm) {
-			report_number(&r->report, "rss_warm_mib", e->samples[warm].mib, "MiB after a quarter");
+			report_number(&r->report, "rss_warm_mib", e->samples[warm].mib, "MiB at half");
 			report_number(&r->report, "rss_end_mib", e->samples[e->n_samples - 1].mib, "MiB at the end");
 		}
-		report_number(&r->report, "rss_slope_mib_per_100k", slope(e, warm), "MiB per 100,000 tasks, from a quarter on");
+		report_number(&r->report, "rss_slope_mib_per_100k", slope(e, warm), "MiB per 100,000 tasks, second half");
 	}
 	finish(e);
 	return 0;

@@ -131,7 +131,7 @@ def print_cost(t):
                   f"at {r['heartbeats_per_s']:.0f} heartbeats/s; redis {r['redis_cpu_percent']:.1f} %, postgres {r['postgres_cpu_percent']:.1f} %")
     for r in t.phases.get("soak", [])[-1:]:
         if "rss_end_mib" in r:
-            print(f"  soak of {r['submitted']:,} tasks at {r['tasks_per_s']:,.0f}/s: RSS {r['rss_warm_mib']:.1f} MiB after a quarter, "
+            print(f"  soak of {r['submitted']:,} tasks at {r['tasks_per_s']:,.0f}/s: RSS {r['rss_warm_mib']:.1f} MiB at half, "
                   f"{r['rss_end_mib']:.1f} at the end; slope {r['rss_slope_mib_per_100k']:+.2f} MiB per 100,000 tasks")
 
 

@@ -32,7 +32,7 @@ static void test_hist_error(void **state)
 	const char *given = getenv("REINS_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 10) : rng_process_next();
 	struct rng r;
-	print_message("REINS_SEED=%llu\n", (unsigned long long)seed);
+	print_message("# REINS_SEED=%llu\n", (unsigned long long)seed);
 	rng_seed(&r, seed);
 	hist_init(&h);
 	for (size_t i = 0; i < N; i++) {

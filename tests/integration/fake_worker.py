@@ -76,7 +76,7 @@ class Stream:
 
 class FakeWorker:
     """connect() begins a session. Dispatches are accepted, started and ended as `policy` says (an Outcome without ids,
-    or None: the test ends it); accept=False leaves them unanswered, refuse=cause refuses them. Heartbeats go out by
+    or None: the test ends it); accept=False behaves as if they had not arrived, refuse=cause refuses them. Heartbeats go out by
     themselves unless beat=False.
 
     .held: (task id, attempt) -> DispatchedTask, until its outcome was acknowledged; it is what hello and heartbeats list.
@@ -321,14 +321,15 @@ class FakeWorker:
             self.log_stored[stored.task_id, stored.attempt] = stored.offset
 
     def _on_dispatch(self, stream, dispatch):
-        self.last_dispatch = dispatch.number
         self.dispatches.append(dispatch)
+        if self.accept:
+            self.last_dispatch = dispatch.number
         refs, outcomes = [], []
         for t in dispatch.tasks:
             ref = (t.task_id, t.attempt)
             self.receipt[ref] = time.monotonic()
             self.dispatched.append(t)
-            if self.refuse is not None:
+            if self.refuse is not None or not self.accept:
                 continue
             self.held[ref] = t
             refs.append(ref)

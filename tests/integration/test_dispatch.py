@@ -167,8 +167,6 @@ def test_not_accepted_is_recalled(make_cluster, make_worker):
     mute = make_worker(cluster, "mute", accept=False)
     t = cluster.submit()
     ref = mute.wait_dispatch(t.id)
-    mute.held.clear()  # it says nothing of it, nor lists it, nor has seen it
-    mute.last_dispatch = 0
     taker = make_worker(cluster, "taker")
     assert mute.wait_stop(ref) == Stop.RECALLED
     done = cluster.finished(t.id)
@@ -186,19 +184,21 @@ def test_not_accepted_is_recalled(make_cluster, make_worker):
 
 
 def test_recalled_but_it_ran(make_cluster, make_worker):
-    """The accept was late: the attempt was started, and nobody else has the task yet: its success counts."""
+    """The accept was late and the attempt had been started. Its success counts if it reaches the store before the task
+    is given out again; either way the task ends once, and the worker is told which it was."""
     cluster = make_cluster({**QUICK, "lease-ttl": "20s"}).start()
     slow = make_worker(cluster, "slow", accept=False)
     t = cluster.submit()
     ref = slow.wait_dispatch(t.id)
-    slow.held.clear()  # to be listed is to be accepted
-    slow.last_dispatch = 0
     slow.wait_stop(ref)
+    slow.accept = True
     slow.outcome(ref, exit_code=0)
     done = cluster.finished(t.id)
     assert done.state == State.COMPLETED
-    assert slow.wait_verdict(ref) in (Verdict.RECORDED, Verdict.DUPLICATE, Verdict.FENCED)
-    assert len([a for a in done.attempts if a.end == End.SUCCEEDED]) == 1
+    verdict = slow.wait_verdict(ref)
+    assert verdict in (Verdict.RECORDED, Verdict.FENCED)
+    kept = [End.SUCCEEDED] if verdict == Verdict.RECORDED else [End.RECALLED, End.SUCCEEDED]
+    assert [a.end for a in done.attempts] == kept
 
 
 def test_draining_worker_gets_nothing_new(cluster, make_worker):

@@ -4,6 +4,7 @@ import threading
 import time
 
 import grpc
+import pytest
 import stubs
 from cluster import CALM, PATIENCE, QUICK, make_spec, owner_key, wait_for
 from fake_worker import Kind, Verdict, W, hold
@@ -169,6 +170,20 @@ def test_redis_hangs(cluster, make_worker):
     wait_for(lambda: keys_are_right(cluster, worker), "keys")
 
 
+@pytest.mark.xfail(reason="keys without a row wait for their TTL: no scan compares Redis with the store yet", strict=True)
+def test_no_key_outlives_its_row(quick, make_worker):
+    """What ended while Redis did not answer leaves no key behind, one lease and one recovery interval later."""
+    worker = make_worker(quick, slots=4, policy=hold)
+    refs = [worker.wait_dispatch(quick.submit().id) for _ in range(4)]
+    wait_for(lambda: keys_are_right(quick, worker), "keys")
+    quick.keys.execute_command("CLIENT", "PAUSE", "1500", "ALL")
+    for ref in refs:
+        worker.outcome(ref)
+        worker.wait_verdict(ref)
+    wait_for(lambda: keys_are_right(quick, worker) and not quick.keys.keys("reins:task:*"),
+             lambda: quick.keys.keys("*"), timeout=5)
+
+
 # ---- Postgres ----
 
 
@@ -321,3 +336,5 @@ def test_schema_is_made_once(make_cluster):
         c.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=30).store_id for c in (first, second)
     }
     assert len(ids) == 1
+    for c in (first, second):
+        assert "store: down" not in c.log(), c.log()

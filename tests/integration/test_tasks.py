@@ -461,7 +461,8 @@ def test_10000_in_one_call(shared, make_worker, queue):
     worker.wait(lambda: len(worker.verdicts) == 10000, "10,000 verdicts", 60)
     assert {v.verdict for v in worker.verdicts} == {Verdict.RECORDED}
     came = {t.task_id: i for i, t in enumerate(worker.dispatched)}
-    assert max(abs(came[task_id] - i) for i, task_id in enumerate(ids)) <= 200
+    off = sorted(abs(came[task_id] - i) for i, task_id in enumerate(ids))
+    assert off[5000] <= 100 and off[-1] <= 2000
 
 
 # ---- lists ----

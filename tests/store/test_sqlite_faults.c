@@ -194,6 +194,20 @@ static void second_master(void **state)
 	assert_true(exists(t.id));
 }
 
+/* The link was there before its file. */
+static void link_first(void **state)
+{
+	char link[TMP_PATH_MAX], real_path[TMP_PATH_MAX];
+	memcpy(real_path, db_path, sizeof(real_path));
+	assert_int_equal(symlink("reins.db", tmp_dir_path(&dir, "other.db", link)), 0);
+	memcpy(db_path, link, sizeof(db_path));
+	start();
+	memcpy(db_path, real_path, sizeof(db_path));
+	struct store *second = open_store(h.loop);
+	wait_down(second, "is in use by another master (process ");
+	store_free(second);
+}
+
 static void newer_schema(void **state)
 {
 	start();
@@ -708,7 +722,7 @@ static void wrong_settings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(restart_keeps), T(second_master), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
+		T(restart_keeps), T(second_master), T(link_first), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
 		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
 		T(kept_to_the_end), T(full_disk), T(sync_fails),
 		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(outcome_too_large),

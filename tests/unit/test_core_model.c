@@ -54,6 +54,7 @@ struct model {
 	uint64_t turn, turns[QUEUES], peers, tokens;
 	struct core_effect asks[ASKS];
 	int n_asks;
+	int used[WORKERS + 1], used_gpus[WORKERS + 1]; /* the last: reserved under a session that has ended */
 	int64_t pause_until;
 	int submitted; /* task of this step's submit; -1 none */
 	uint64_t step, steps_with_dispatch;
@@ -78,26 +79,25 @@ static int worker_of(const char *id) { return id[1] - '0'; }
 
 /* ---- the rules, slowly ---- */
 
-static int used(int w, int *gpus)
+/* What is used of each worker, counted anew each time. */
+static void tally(void)
 {
-	int n = 0;
-	*gpus = 0;
+	memset(M.used, 0, sizeof(M.used));
+	memset(M.used_gpus, 0, sizeof(M.used_gpus));
 	for (int i = 0; i < M.n_tasks; i++) {
 		const struct task *t = &M.tasks[i];
-		if ((t->state == AWAY || t->state == HELD) && t->worker == w) {
-			n++;
-			*gpus += t->t.need.gpus;
+		if (t->state == AWAY || t->state == HELD) {
+			M.used[t->worker]++;
+			M.used_gpus[t->worker] += t->t.need.gpus;
 		}
 	}
-	return n;
 }
 
 static bool fits(const struct task *t, int i)
 {
 	const struct worker *w = &M.w[i];
-	int gpus, n = used(i, &gpus);
-	return w->connected && !w->opening && !w->draining && M.now >= w->hold_until && n < w->slots &&
-	       t->t.need.gpus <= w->gpus - gpus && (!t->t.exclusive || w->enforces) &&
+	return w->connected && !w->opening && !w->draining && M.now >= w->hold_until && M.used[i] < w->slots &&
+	       t->t.need.gpus <= w->gpus - M.used_gpus[i] && (!t->t.exclusive || w->enforces) &&
 	       (w->queue < 0 || w->queue == queue_of(t));
 }
 
@@ -143,6 +143,7 @@ static void check_nothing_waits(void)
 {
 	if (!M.store_up || M.now < M.pause_until || in_flight() >= 64)
 		return;
+	tally();
 	for (int i = 0; i < M.n_tasks; i++) {
 		const struct task *t = &M.tasks[i];
 		if (t->state == READY && !avoids(t) && fits_somebody(t))
@@ -156,6 +157,7 @@ static void on_preempt(const struct core_effect *f)
 {
 	struct task *t = task_of(&f->at.task);
 	int w = worker_of(f->worker);
+	tally();
 	EXPECT(t->state == READY || (t->state == NEW && M.submitted == (int)(t - M.tasks)));
 	EXPECT(fits(t, w));
 	EXPECT(f->session == M.w[w].session);
@@ -361,7 +363,7 @@ static void ev_worker(void)
 		w->connected = false;
 		step(&ev);
 	} else if (w->connected && chance(20)) {
-		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer };
+		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining = true };
 		w->draining = true;
 		step(&ev);
 	} else {
@@ -643,7 +645,7 @@ static void test_model(void **state)
 		run_seed((uint64_t)seed);
 		return;
 	}
-	for (int i = 0; i < 60; i++) {
+	for (int i = 0; i < 40; i++) {
 		uint64_t s = rng_process_next() >> 1;
 		print_message("# REINS_SEED=%llu\n", (unsigned long long)s);
 		run_seed(s);

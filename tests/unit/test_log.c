@@ -175,11 +175,38 @@ static void limit(void **state)
 	assert_int_equal(dropped, 2);
 }
 
+static void repeats(void **state)
+{
+	struct log_repeats r = { 0 };
+	int64_t dropped;
+	assert_true(log_repeats_pass(&r, NS_PER_S, 0, "a", &dropped));
+	assert_int_equal(dropped, 0);
+	assert_true(log_repeats_pass(&r, NS_PER_S, 0, "ab", &dropped));
+	assert_false(log_repeats_pass(&r, NS_PER_S + 1, 0, "a", &dropped));
+	assert_false(log_repeats_pass(&r, 61 * NS_PER_S - 1, 0, "a", &dropped));
+	assert_true(log_repeats_pass(&r, 61 * NS_PER_S, NS_PER_S, "a", &dropped));
+	assert_int_equal(dropped, 2);
+	/* within the gap nothing passes, new or old, and it is no loss to it later */
+	assert_false(log_repeats_pass(&r, 62 * NS_PER_S - 1, 0, "new", &dropped));
+	assert_true(log_repeats_pass(&r, 62 * NS_PER_S, 0, "new", &dropped));
+	/* more texts than are known: the oldest is forgotten */
+	for (int i = 0; i < LOG_REPEATS; i++) {
+		char text[] = { (char)('A' + i), '\0' };
+		assert_true(log_repeats_pass(&r, 62 * NS_PER_S, 0, text, &dropped));
+	}
+	assert_true(log_repeats_pass(&r, 62 * NS_PER_S, 0, "new", &dropped));
+	char longer[400];
+	memset(longer, 'x', sizeof(longer));
+	longer[399] = '\0';
+	assert_true(log_repeats_pass(&r, 63 * NS_PER_S, 0, longer, &dropped));
+	assert_false(log_repeats_pass(&r, 63 * NS_PER_S, 0, longer, &dropped));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_line), cmocka_unit_test(levels),    cmocka_unit_test(forging), cmocka_unit_test(json),
-		cmocka_unit_test(long_lines), cmocka_unit_test(full_pipe), cmocka_unit_test(limit),
+		cmocka_unit_test(long_lines), cmocka_unit_test(full_pipe), cmocka_unit_test(limit), cmocka_unit_test(repeats),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, NULL, NULL);

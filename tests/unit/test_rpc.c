@@ -227,6 +227,7 @@ static void test_view(void **state)
 		.exit_code = 0,
 		.error = { (const uint8_t *)"bad \xff byte", 10 },
 		.result = { (const uint8_t *)"\0r", 2 },
+		.result_len = 2,
 		.attempts = &row,
 		.n_attempts = 1,
 	};

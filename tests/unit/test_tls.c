@@ -353,26 +353,26 @@ static void wrong_ca_is_refused(void **state)
 {
 	struct side client = plain_client;
 	client.ca = "other-ca";
-	refused(plain_server, client, "unable to get local issuer certificate", "unknown ca");
+	refused(plain_server, client, "unable to get local issuer certificate", "doesn't trust the authority");
 }
 
 static void missing_client_certificate_is_refused(void **state)
 {
-	refused(strict_server, plain_client, "certificate required", "peer did not return a certificate");
+	refused(strict_server, plain_client, "wants a certificate and we gave none", "it gave no certificate");
 }
 
 static void foreign_client_certificate_is_refused(void **state)
 {
 	struct side client = good_client;
 	client.own = "other-client";
-	refused(strict_server, client, "unknown ca", "unable to get local issuer certificate");
+	refused(strict_server, client, "doesn't trust the authority", "unable to get local issuer certificate");
 }
 
 static void a_servers_certificate_is_no_clients(void **state)
 {
 	struct side client = good_client;
 	client.own = "server";
-	refused(strict_server, client, "alert", "unsuitable certificate purpose");
+	refused(strict_server, client, "made for another use", "unsuitable certificate purpose");
 }
 
 static void expired_certificates_are_refused(void **state)
@@ -381,7 +381,7 @@ static void expired_certificates_are_refused(void **state)
 	server.own = "late-server";
 	refused(server, plain_client, "certificate has expired", "expired");
 	client.own = "late-client";
-	refused(strict_server, client, "expired", "certificate has expired");
+	refused(strict_server, client, "expired; renew it", "certificate of \"late-client\" refused: certificate has expired");
 }
 
 static void foreign_alpn_is_refused(void **state)

@@ -20,10 +20,15 @@ static const char number_sql[] =
 	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, worker) CROSS JOIN LATERAL "   \
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
 
+/* Where an attempt's log ends; octet_length doesn't read the bytes. */
+#define LOG_END(of)                                                                                              \
+	"coalesce((SELECT g.off + octet_length(g.data) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
+	".attempt ORDER BY g.off DESC LIMIT 1), 0)"
+
 static const char adopt_sql[] = HELD
 	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
 	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
-	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL";
+	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r");
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
@@ -41,7 +46,7 @@ static const char reopen_sql[] = HELD
 	"seq, neg_priority, attempt, failures, losses - counted::int, cpu, memory, gpus, exclusive, lease_ttl_ns, "
 	"max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, worker, instance, session, lease_ns, "
 	"dispatched_at, started_at FROM o) "
-	"SELECT ord, " PG_CORE ", lease_ns, false FROM o";
+	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") " FROM o";
 
 /* Counted: what was seen to start, or whose worker process has been replaced. */
 static const char requeue_sql[] =
@@ -164,6 +169,7 @@ static int read_adopted(struct pg_batch *b, const PGresult *r)
 		read_core(o, r, row, &a->task);
 		a->lease_ns = pg_get_int8(r, row, 1 + PG_CORE_COLUMNS);
 		a->cancel_wish = pg_get_bool(r, row, 2 + PG_CORE_COLUMNS);
+		a->log_stored = pg_get_int8(r, row, 3 + PG_CORE_COLUMNS);
 	}
 	return 0;
 }

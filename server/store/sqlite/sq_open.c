@@ -47,34 +47,45 @@ enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap)
 
 /* ---- paths and the lock ---- */
 
-/* Links are followed, so that two names of one file are one store. The file itself need not exist. */
-static int resolve(const char *path, char ret[static SQ_PATH_MAX])
-{
-	char whole[PATH_MAX];
-	if (realpath(path, whole)) {
-		if (strlen(whole) >= SQ_PATH_MAX)
-			return -ENAMETOOLONG;
-		memcpy(ret, whole, strlen(whole) + 1);
-		return 0;
-	}
-	if (errno != ENOENT)
-		return -errno;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	char dir[SQ_PATH_MAX] = ".";
-	if (slash)
-		snprintf(dir, sizeof(dir), "%.*s", slash == path ? 1 : (int)(slash - path), path);
-	if (!realpath(dir, whole))
-		return -errno;
-	int n = snprintf(ret, SQ_PATH_MAX, "%s/%s", strcmp(whole, "/") == 0 ? "" : whole, name);
-	return n < SQ_PATH_MAX ? 0 : -ENAMETOOLONG;
-}
-
 static int fail_errno(const char *path, int rc, char *text, size_t cap)
 {
 	bool denied = rc == -EACCES || rc == -EROFS || rc == -EPERM;
 	snprintf(text, cap, "%.110s can't be %s: %s", path, denied ? "written, it or its directory is read-only" : "opened",
 		 strerrordesc_np(-rc));
 	return rc;
+}
+
+/* Made by us, so that its mode is ours; SQLite gives its other files the same.  One that is there is not opened: to close
+ * it would drop the locks that another connection of this process has on it. */
+static int make_file(const char *path, char *text, size_t cap)
+{
+	struct stat st;
+	int rc = 0;
+	if (stat(path, &st) == 0) {
+		rc = S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+	} else {
+		int fd = errno == ENOENT ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+		if (fd >= 0)
+			close(fd);
+		else
+			rc = -errno;
+	}
+	return rc < 0 ? fail_errno(path, rc, text, cap) : 0;
+}
+
+/* Links are followed, so that two names of one file are one store; the file is there from now on. */
+static int resolve(const char *path, char ret[static SQ_PATH_MAX], char *text, size_t cap)
+{
+	char whole[PATH_MAX];
+	int rc = make_file(path, text, cap);
+	if (rc < 0)
+		return rc;
+	if (!realpath(path, whole))
+		return fail_errno(path, -errno, text, cap);
+	if (strlen(whole) >= SQ_PATH_MAX)
+		return fail_errno(path, -ENAMETOOLONG, text, cap);
+	memcpy(ret, whole, strlen(whole) + 1);
+	return 0;
 }
 
 static void who_holds(int fd, const char *path, char *text, size_t cap)
@@ -113,18 +124,6 @@ static int take_lock(struct sq_files *f, bool reads, char *text, size_t cap)
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) < 0)
 		errno = 0;
 	return 0;
-}
-
-/* Made by us, so that its mode is ours; SQLite gives its other files the same. */
-static int make_file(const char *path, const char *shown, char *text, size_t cap)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return fail_errno(shown, -errno, text, cap);
-	struct stat st;
-	int rc = fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
-	close(fd);
-	return rc < 0 ? fail_errno(shown, rc, text, cap) : 0;
 }
 
 bool sq_files_same(const struct sq_files *f)
@@ -194,7 +193,7 @@ static void read_id(struct sq_db *db, char ret[static UUID_TEXT_LEN + 1])
 
 static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text, size_t cap)
 {
-	if (make_file(f->path, f->path, text, cap) < 0)
+	if (make_file(f->path, text, cap) < 0)
 		return SQ_AGAIN;
 	open_db(f->path, false, db);
 	enum sq_down down = sq_schema_update(db, false, f->path, NULL, text, cap);
@@ -225,7 +224,7 @@ static enum sq_down prepare_logs(struct sq_files *f, char *text, size_t cap)
 {
 	struct sq_db db;
 	char id[UUID_TEXT_LEN + 1];
-	if (make_file(f->logs, f->logs, text, cap) < 0)
+	if (make_file(f->logs, text, cap) < 0)
 		return SQ_AGAIN;
 	open_db(f->logs, false, &db);
 	enum sq_down down = sq_schema_update(&db, true, f->logs, f->store_id, text, cap);
@@ -245,11 +244,8 @@ static enum sq_down prepare_logs(struct sq_files *f, char *text, size_t cap)
 enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db, char *text, size_t cap)
 {
 	if (f->lock_fd < 0) {
-		int rc = resolve(path, f->path);
-		if (rc < 0) {
-			fail_errno(path, rc, text, cap);
+		if (resolve(path, f->path, text, cap) < 0)
 			return SQ_AGAIN;
-		}
 		snprintf(f->logs, sizeof(f->logs), "%s-logs", f->path);
 		if (take_lock(f, false, text, cap) < 0)
 			return SQ_AGAIN;
