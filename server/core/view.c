@@ -137,7 +137,7 @@ void core_why_pending(const struct core *c, const char *queue, const struct core
 
 static void check_worker(const struct core *c, const struct worker *w)
 {
-	struct core_need need = { 0 };
+	struct usage need = { 0 };
 	int32_t used = 0, unanswered = 0;
 	size_t n = 0, done = 0;
 	list_each(it, &w->jobs) {

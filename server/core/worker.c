@@ -87,7 +87,8 @@ void pool_put(struct core *c, struct pool *p)
 
 bool worker_fits(const struct worker *w, const struct core_need *need)
 {
-	const struct core_need *have = &w->capacity.have, *used = &w->used_need;
+	const struct core_need *have = &w->capacity.have;
+	const struct usage *used = &w->used_need;
 	return w->used < w->capacity.slots &&
 	       (need->gpus == 0 || need->gpus <= have->gpus - used->gpus) &&
 	       (have->cpu_millis == 0 || need->cpu_millis <= have->cpu_millis - used->cpu_millis) &&

@@ -12,6 +12,7 @@
 
 #define DAY_NS (86400 * NS_PER_S)
 #define FOREVER_NS (100 * 365 * DAY_NS)
+#define MEMORY_MAX (INT64_C(1) << 48) /* of one task: what 10,000 of them ask for together can be counted */
 
 static bool name_char(char c)
 {
@@ -169,8 +170,8 @@ static int check_placement(struct checker *c)
 	if (r) {
 		if (r->cpu_millis < 0 || r->cpu_millis > 1000000000)
 			return invalid(c, "resources.cpu_millis", "not from 0 to 1000000000");
-		if (r->memory_bytes < 0 || r->memory_bytes > INT64_C(1) << 62)
-			return invalid(c, "resources.memory_bytes", "not from 0 to 2^62");
+		if (r->memory_bytes < 0 || r->memory_bytes > MEMORY_MAX)
+			return invalid(c, "resources.memory_bytes", "not from 0 to 2^48");
 		if (r->gpus < 0 || r->gpus > 1024)
 			return invalid(c, "resources.gpus", "not from 0 to 1024");
 		if (r->n_custom > 0)

@@ -209,7 +209,7 @@ struct store_due {
 	int32_t limit;
 	struct core_task *ret_rows;
 	size_t ret_n;
-	int64_t ret_next_in_ns; /* -1: none waits */
+	int64_t ret_next_in_ns; /* -1: none waits; about INT64_MAX for what is centuries away */
 	void *ret_memory;
 };
 
@@ -220,7 +220,9 @@ struct store_log_append {
 	struct core_attempt at;
 	const char *worker;
 	enum store_log_stream stream;
-	int64_t offset;     /* over both streams of the attempt; a chunk that is stored already is OK and changes nothing */
+	/* Over both streams of the attempt; a chunk that is stored already is OK and changes nothing.  Chunks are committed
+	 * in the order in which they were submitted: where an attempt's stored log ends, nothing before is still to come. */
+	int64_t offset;
 	struct blob *data;
 	bool ret_fenced;    /* the row names another worker's attempt, or none */
 };

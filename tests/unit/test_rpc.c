@@ -85,6 +85,7 @@ static void spoil_priority(void) { spec.priority = 1001; }
 static void spoil_priority_low(void) { spec.priority = -1001; }
 static void spoil_cpu(void) { resources.cpu_millis = -1; }
 static void spoil_memory(void) { resources.memory_bytes = -1; }
+static void spoil_memory_high(void) { resources.memory_bytes = (INT64_C(1) << 48) + 1; }
 static void spoil_gpus(void) { resources.gpus = 1025; }
 static void spoil_attempts(void) { retry.max_attempts = 1001; }
 static void spoil_multiplier(void) { retry.multiplier = 0.5; }
@@ -124,6 +125,7 @@ static const struct {
 	{ spoil_priority_low, "spec.priority", STATUS_INVALID_ARGUMENT },
 	{ spoil_cpu, "spec.resources.cpu_millis", STATUS_INVALID_ARGUMENT },
 	{ spoil_memory, "spec.resources.memory_bytes", STATUS_INVALID_ARGUMENT },
+	{ spoil_memory_high, "spec.resources.memory_bytes", STATUS_INVALID_ARGUMENT },
 	{ spoil_gpus, "spec.resources.gpus", STATUS_INVALID_ARGUMENT },
 	{ spoil_attempts, "spec.retry.max_attempts", STATUS_INVALID_ARGUMENT },
 	{ spoil_multiplier, "spec.retry.multiplier", STATUS_INVALID_ARGUMENT },

@@ -39,6 +39,8 @@ struct pg_kind {
 	bool reads;      /* for people: goes to the connection for reads, which may take long */
 	bool kept;       /* stays queued while the store is away */
 	int32_t max_ops; /* per batch; 0: the configuration's */
+	/* Committed in the order of submission: one batch on the way at a time. */
+	bool in_order;
 	const struct pg_stmt *stmts;
 	int n_stmts;
 	size_t (*bytes)(const struct store_op *op);

@@ -284,7 +284,8 @@ static void send_batch(struct pg_store *s, struct pg_conn *c, struct pg_batch *b
 static void send_kind(struct pg_store *s, int kind)
 {
 	struct pg_queue *q = &s->queues[kind];
-	while ((!list_empty(&q->waiting) || !list_empty(&q->ops)) && q->in_flight < s->cfg.max_in_flight) {
+	int max_in_flight = pg_kinds[kind].in_order ? 1 : s->cfg.max_in_flight;
+	while ((!list_empty(&q->waiting) || !list_empty(&q->ops)) && q->in_flight < max_in_flight) {
 		struct pg_conn *c = choose(s, pg_kinds[kind].reads);
 		if (!c)
 			return;
