@@ -280,14 +280,9 @@ enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db 
 			     size_t cap)
 {
 	char logs_id[UUID_TEXT_LEN + 1];
-	if (access(path, F_OK) < 0) { /* resolve would make it */
-		int missing = errno;
-		fail_errno(path, -missing, text, cap);
-		return missing == ENOENT ? SQ_STAYS : SQ_AGAIN;
-	}
-	int rc = resolve(path, f->path, text, cap);
+	int rc = access(path, F_OK) < 0 ? fail_errno(path, -errno, text, cap) : resolve(path, f->path, text, cap);
 	if (rc < 0)
-		return SQ_AGAIN;
+		return rc == -ENOENT || rc == -EISDIR || rc == -EINVAL ? SQ_STAYS : SQ_AGAIN;
 	snprintf(f->logs, sizeof(f->logs), "%s-logs", f->path);
 	rc = take_lock(f, true, text, cap);
 	if (rc < 0)
