@@ -7,6 +7,7 @@
 
 #define S(field) offsetof(struct server_config, field)
 #define MIB (1024 * 1024)
+#define TASK_REST (512 * 1024)
 
 static const struct setting table[] = {
 	{ "listen", SETTING_LIST, S(listen), "ADDR", "127.0.0.1:7346", .group = "Network",
@@ -120,8 +121,10 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 		snprintf(ret_err, cap, "heartbeat-interval: more than a third of lease-ttl; a worker must be able to miss two beats");
 		return -1;
 	}
-	if (c->max_payload + c->max_command_env + c->max_params > c->max_message) {
-		snprintf(ret_err, cap, "max-message: smaller than max-payload, max-command-env and max-params together");
+	/* A task goes out whole in GetTask: its spec, its result, and what else is said of it and its attempts. */
+	if (c->max_payload + c->max_result + c->max_command_env + c->max_params + TASK_REST > c->max_message) {
+		snprintf(ret_err, cap, "max-message: smaller than max-payload, max-result, max-command-env and max-params together "
+			 "and %d KiB", TASK_REST / 1024);
 		return -1;
 	}
 	for (size_t i = 0; i < c->listen.len; i++)

@@ -40,7 +40,7 @@ struct server {
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
-	bool stopping, store_lost;
+	bool stopping, lost;
 };
 
 static void on_store_state(void *arg, bool up, const char *text)
@@ -49,7 +49,7 @@ static void on_store_state(void *arg, bool up, const char *text)
 	engine_on_store_state(s->engine, up, text);
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
 		log_error("store", NULL, "waiting would not help: leaving");
-		s->store_lost = true;
+		s->lost = true;
 		loop_stop(s->loop);
 	}
 }
@@ -128,6 +128,14 @@ static void default_master_id(struct server *s)
 	s->cfg.master_id = xstrdup(host);
 }
 
+static void on_replaced(void *arg)
+{
+	struct server *s = arg;
+	log_error("master", NULL, "leaving: masters that share a store need a --master-id each");
+	s->lost = true;
+	loop_stop(s->loop);
+}
+
 static int open_engine(struct server *s)
 {
 	struct engine_config ec = {
@@ -136,6 +144,8 @@ static int open_engine(struct server *s)
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.store = s->store,
 		.lease = s->lease,
+		.on_replaced = on_replaced,
+		.arg = s,
 	};
 	core_config_default(&ec.core);
 	ec.core.heartbeat_ns = s->cfg.heartbeat_interval_ns;
@@ -387,5 +397,5 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? (s.store_lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	return rc == 0 ? (s.lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

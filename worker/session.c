@@ -114,7 +114,7 @@ static void on_welcome(struct session *s, const Reins__V1__Welcome *w)
 
 static void on_heartbeat_ack(struct session *s, const Reins__V1__HeartbeatAck *ack)
 {
-	if (ack->number > s->heartbeat_number || ack->number < 1) {
+	if (ack->number > s->heartbeat_number || ack->number < 0) {
 		end(s, STATUS_FAILED_PRECONDITION, "an answer to a heartbeat that was not sent");
 		return;
 	}

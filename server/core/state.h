@@ -7,16 +7,7 @@
 #include "common/base/map.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
-
-#define NEVER INT64_MAX
-
-/* ---- timers ---- */
-enum timer_kind { TIMER_WORKER, TIMER_JOB, TIMER_RECONCILE, TIMER_DUE, TIMER_PAUSE };
-struct timer {
-	struct heap_node node;
-	int64_t at;
-	enum timer_kind kind;
-};
+#include "server/core/timer.h"
 
 /* ---- place of a row in its queue ---- */
 struct row_key {

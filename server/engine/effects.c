@@ -363,7 +363,8 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 	default:
 		return;
 	}
-	touch(e, p);
+	if (p->id) /* it may have ended itself */
+		touch(e, p);
 }
 
 #ifdef REINS_CRASH_POINTS
@@ -428,6 +429,13 @@ void engine_execute(struct engine *e)
 
 /* ---- requests ---- */
 
+/* A run_at may be further away than nanoseconds can count. */
+static int64_t due_in_ns(const struct store_insert *ins, int64_t now_wall_us)
+{
+	int64_t in_us = ins->run_at_wall_us ? max_i64(ins->run_at_wall_us - now_wall_us, 0) : 0;
+	return max_i64(ins->delay_ns, min_i64(in_us, INT64_MAX / NS_PER_US) * NS_PER_US);
+}
+
 void engine_submit(struct engine *e, struct engine_submit *s)
 {
 	s->engine = e;
@@ -438,7 +446,7 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	s->ins.op.kind = STORE_INSERT;
 	s->ins.op.done = on_inserted;
 	s->in_core = !s->ins.group_next;
-	s->due_in_ns = max_i64(s->ins.delay_ns, s->ins.run_at_wall_us ? (s->ins.run_at_wall_us - now_wall_us) * 1000 : 0);
+	s->due_in_ns = due_in_ns(&s->ins, now_wall_us);
 	if (!s->in_core) {
 		store_submit(e->store, &s->ins.op);
 		return;

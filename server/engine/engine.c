@@ -136,17 +136,18 @@ static void on_beat(struct store_op *op)
 {
 	struct engine *e = container_of(op, struct engine, beat.op);
 	e->beating = false;
-	if (op->result == STORE_OK && e->beat.ret_replaced) {
-		log_error("master", NULL, "another process runs as master %s (a newer incarnation): ending all streams",
-			  e->master_id);
-		e->opened = false;
-		for (struct map_node *n = map_first(&e->peers), *next; n; n = next) {
-			next = map_next(&e->peers, n);
-			struct engine_peer *p = container_of(n, struct engine_peer, by_id);
-			engine_peer_gone(e, p);
-			p->ops->close(p, CORE_CLOSE_UNAVAILABLE);
-		}
+	if (op->result != STORE_OK || !e->beat.ret_replaced)
+		return;
+	log_error("master", NULL, "another process runs as master %s (a newer incarnation): ending all streams", e->master_id);
+	e->opened = false;
+	e->replaced = true;
+	for (struct map_node *n = map_first(&e->peers), *next; n; n = next) {
+		next = map_next(&e->peers, n);
+		struct engine_peer *p = container_of(n, struct engine_peer, by_id);
+		engine_peer_gone(e, p);
+		p->ops->close(p, CORE_CLOSE_UNAVAILABLE);
 	}
+	e->on_replaced(e->arg);
 }
 
 static void on_master_open(struct store_op *op)
@@ -160,12 +161,13 @@ static void on_master_open(struct store_op *op)
 	e->opened = true;
 	log_info("master", NULL, "ready master=%s incarnation=%lld store=%s", e->master_id, (long long)e->incarnation,
 		 e->store_id);
-	engine_event(e, CORE_EV_STORE)->up = true;
+	if (e->store_up) /* else it is told when the store is back */
+		engine_event(e, CORE_EV_STORE)->up = true;
 }
 
 static void open_master(struct engine *e)
 {
-	if (e->opening || e->opened || !e->store_up)
+	if (e->opening || e->opened || e->replaced || !e->store_up)
 		return;
 	e->opening = true;
 	memset(&e->master_open, 0, sizeof(e->master_open));
@@ -247,6 +249,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 	e->store = cfg->store;
 	e->lease = cfg->lease;
 	e->lost_limit = cfg->lost_limit;
+	e->on_replaced = cfg->on_replaced;
+	e->arg = cfg->arg;
 	snprintf(e->master_id, sizeof(e->master_id), "%s", cfg->master_id);
 	struct list *lists[] = { &e->scratch, &e->in_flight, &e->spent, &e->free_ops, &e->fresh_outcomes, &e->recording,
 				 &e->spent_outcomes, &e->submits, &e->spent_submits, &e->dirty_peers };
@@ -280,11 +284,14 @@ void engine_free(struct engine *e)
 	loop_unmark(&e->work);
 	loop_timer_stop(&e->deadline);
 	loop_timer_stop(&e->pulse);
+	/* What the core was still to be told, or held back for an answer of the lease table. */
+	list_splice_back(&e->spent_submits, &e->submits);
+	list_splice_back(&e->spent_outcomes, &e->fresh_outcomes);
 	free_spent(e);
 	struct list *n;
 	while ((n = list_pop_front(&e->free_ops)))
 		free(container_of(n, struct eng_op, node));
-	/* Operations in flight were answered when the store was freed, which comes before us. */
+	/* The store answered its own when it was freed; the lease table doesn't. */
 	while ((n = list_pop_front(&e->in_flight))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);

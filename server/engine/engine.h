@@ -87,10 +87,15 @@ struct engine_config {
 	int32_t lost_limit;
 	struct store *store; /* owned by the caller, as is lease; their events are routed by engine_on_… */
 	struct lease *lease;
+	/* Another process runs under this master's id, and is the newer one.  All streams have been closed; to go on would
+	 * mean to replace each other for ever. */
+	void (*on_replaced)(void *arg);
+	void *arg;
 };
 
 int engine_new(const struct engine_config *cfg, struct engine **ret) MUST_CHECK;
-/* After store_free and lease_free (which answer what is in flight) and with all peers gone. NULL-safe. */
+/* After store_free (which answers what is in flight) and lease_free, and with all peers gone.  `done` of submits and
+ * outcomes that nobody will answer any more is called inside; their calls must be over. NULL-safe. */
 void engine_free(struct engine *e);
 
 /* To be called by the owner of the store and lease table from their events. */

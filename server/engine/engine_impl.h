@@ -61,12 +61,14 @@ struct engine {
 	/* this master's row in the store */
 	struct store_master_open master_open;
 	struct store_beat beat;
-	bool opening, beating, opened;
+	bool opening, beating, opened, replaced;
 	char store_id[UUID_TEXT_LEN + 1];
 	int64_t incarnation;
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
 	int64_t pulse_due_mono_ns, next_beat_mono_ns;
 	bool store_up, lease_up;
+	void (*on_replaced)(void *arg);
+	void *arg;
 #ifdef REINS_CRASH_POINTS
 	struct loop_timer crash_after_write;
 #endif

@@ -220,10 +220,12 @@ static void on_looked(struct store_op *op)
 	l->last_attempt = t->core.attempt;
 	l->over = terminal(t->state);
 	l->ended = l->attempt < t->core.attempt || t->state != STORE_RUNNING;
-	if (l->attempt == 0) /* none yet */
-		at_end(l);
-	else
+	if (l->attempt > 0)
 		read_on(l);
+	else if (l->again) /* none yet, and news came while we looked */
+		look(l);
+	else
+		at_end(l);
 }
 
 /* State first, log second: an attempt that had ended before the log was read has no more log. */

@@ -1,6 +1,7 @@
 /* What a worker says on its stream.  Hello is gathered from its pieces; then each message becomes events of the
  * engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
- * stored: who sees a terminal state can read the last byte.
+ * stored: who sees a terminal state can read the last byte.  A chunk that the store gives up on is lost, and its task
+ * goes on without it: a broken log must not hold back an outcome.
  *
  * Bounded: attempts with something on its way by twice the list's limit, their bytes by HELD_BYTES_MAX. */
 #include <errno.h>
@@ -39,7 +40,8 @@ struct attempt {
 	struct core_attempt ref;
 	struct session *session;
 	int logs_pending;
-	int64_t stored; /* all bytes before it are */
+	int64_t stored;  /* nothing before it is still to come: stored, over the limit, or lost */
+	int64_t skipped; /* the end of what lay beyond the limit and came after pending chunks */
 	struct list starting;
 	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
 	bool start_pending;
@@ -221,19 +223,36 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 
 /* ---- logs ---- */
 
+/* What a chunk holds of our memory: tiny ones cost more than their bytes. */
+static size_t log_cost(size_t len)
+{
+	return len + sizeof(struct log_op);
+}
+
+static void log_lost(const struct session *s, const struct log_op *l)
+{
+	static struct log_repeats repeats;
+	int64_t left_out;
+	if (s->call && !s->closing && log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, s->log_name, &left_out))
+		log_warn("worker", s->log_name, "%u bytes of a task's log are lost: %s", l->append.data->len,
+			 l->append.op.text);
+}
+
 static void on_log_stored(struct store_op *op)
 {
 	struct log_op *l = container_of(op, struct log_op, append.op);
 	struct attempt *a = l->attempt;
 	struct session *s = a->session;
 	int64_t end = l->append.offset + (int64_t)l->append.data->len;
-	s->held_bytes -= l->append.data->len;
+	s->held_bytes -= log_cost(l->append.data->len);
 	a->logs_pending--;
 	if (op->result == STORE_OK) {
-		a->stored = max_i64(a->stored, end);
+		a->stored = max_i64(a->stored, a->logs_pending ? end : max_i64(end, a->skipped));
 		if (s->call && !s->closing)
 			session_log_stored(s, &a->ref, a->stored);
 		engine_news(s->rpc->engine, &a->ref.task, true);
+	} else {
+		log_lost(s, l);
 	}
 	blob_unref(l->append.data);
 	free(l);
@@ -244,6 +263,16 @@ static void on_log_stored(struct store_op *op)
 	}
 	forget_if_idle(a);
 	session_unref(s);
+}
+
+/* Beyond the limit.  Said only when nothing before it is on its way: the worker then forgets all up to there. */
+static void skip_log(struct session *s, const struct core_attempt *ref, int64_t end)
+{
+	struct attempt *a = find_attempt(s, ref);
+	if (a && a->logs_pending)
+		a->skipped = max_i64(a->skipped, end);
+	else
+		session_log_stored(s, ref, end);
 }
 
 static void on_log(struct session *s, const Reins__V1__Log *m)
@@ -259,11 +288,12 @@ static void on_log(struct session *s, const Reins__V1__Log *m)
 	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
 	if (m->data.len == 0)
 		return;
-	if (m->offset + (int64_t)m->data.len > s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX) {
-		session_log_stored(s, &ref, m->offset + (int64_t)m->data.len);
+	int64_t limit = s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX;
+	if (m->offset > limit || m->offset + (int64_t)m->data.len > limit) {
+		skip_log(s, &ref, min_i64(m->offset, INT64_MAX - RPC_LOG_CHUNK_MAX) + (int64_t)m->data.len);
 		return;
 	}
-	if (s->held_bytes + m->data.len > HELD_BYTES_MAX) {
+	if (s->held_bytes + log_cost(m->data.len) > HELD_BYTES_MAX) {
 		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", HELD_BYTES_MAX >> 20);
 		return;
 	}
@@ -283,7 +313,7 @@ static void on_log(struct session *s, const Reins__V1__Log *m)
 	l->append.stream = m->stream == REINS__V1__LOG_STREAM__STDERR ? STORE_STDERR : STORE_STDOUT;
 	l->append.offset = m->offset;
 	l->append.data = data;
-	s->held_bytes += data->len;
+	s->held_bytes += log_cost(data->len);
 	a->logs_pending++;
 	s->refs++;
 	store_submit(engine_store(s->rpc->engine), &l->append.op);

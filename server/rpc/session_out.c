@@ -9,7 +9,8 @@
 #include "server/rpc/session.h"
 #include "server/rpc/wire.h"
 
-#define PIECE_MAX (1024 * 1024)        /* clients take 4 MiB; a task of the largest size still fits beside it */
+#define PIECE_MAX (1024 * 1024)        /* of a Dispatch, unless a single task is larger */
+#define TASK_MAX (64 * 1024 * 1024)    /* --max-message's own limit */
 #define BACKLOG_MAX (16 * 1024 * 1024) /* for a worker that reads too slowly: then its stream ends */
 #define ADOPTED_PER_PIECE 1000
 
@@ -28,11 +29,19 @@ static void out_of_room(struct session *s)
 		    BACKLOG_MAX >> 20);
 }
 
+/* A message that no worker takes. To leave it out would break the order that numbers stand for. */
+static void too_large(struct session *s, size_t len)
+{
+	session_end(s, STATUS_RESOURCE_EXHAUSTED, "a message of %zu bytes for the worker is over the limit", len);
+}
+
 static void send_bytes(struct session *s, const uint8_t *data, size_t len)
 {
 	if (s->closing || !s->call)
 		return;
 	int rc = list_empty(&s->backlog) ? grpc_call_send(s->call, data, len) : -EAGAIN;
+	if (rc == -EMSGSIZE)
+		too_large(s, len);
 	if (rc != -EAGAIN)
 		return; /* taken, or the stream is over and on_end follows */
 	struct queued *q = s->backlog_bytes + len > BACKLOG_MAX ? NULL : malloc(sizeof(*q) + len);
@@ -50,8 +59,11 @@ void session_out_writable(struct session *s)
 {
 	while (!list_empty(&s->backlog) && s->call && !s->closing) {
 		struct queued *q = container_of(s->backlog.next, struct queued, node);
-		if (grpc_call_send(s->call, q->data, q->len) == -EAGAIN)
+		int rc = grpc_call_send(s->call, q->data, q->len);
+		if (rc == -EAGAIN)
 			return;
+		if (rc == -EMSGSIZE)
+			too_large(s, q->len);
 		list_remove(&q->node);
 		s->backlog_bytes -= q->len;
 		free(q);
@@ -73,7 +85,7 @@ static void send_message(struct session *s, Reins__V1__MasterMessage *m)
 static void send_body(struct session *s, uint32_t field, int64_t number, struct buf *body)
 {
 	struct buf b;
-	buf_init(&b, 16 * PIECE_MAX);
+	buf_init(&b, PIECE_MAX + 2 * TASK_MAX);
 	size_t head = number ? 1 + wire_varint_size((uint64_t)number) : 0;
 	if (wire_put_head(&b, field, head + buf_len(body)) || wire_put_int(&b, 1, number) ||
 	    buf_add(&b, buf_head(body), buf_len(body)))
@@ -126,15 +138,15 @@ static int put_task(struct buf *b, const struct core_effect *e)
 static void on_dispatch(struct engine_peer *p, const struct core_effect *e)
 {
 	struct session *s = container_of(p, struct session, peer);
+	struct buf task;
+	buf_init(&task, TASK_MAX);
+	int rc = put_task(&task, e);
 	if (e->number != s->dispatch_number)
 		flush_dispatch(s, true);
-	else if (buf_len(&s->dispatch) > PIECE_MAX)
+	else if (buf_len(&s->dispatch) + buf_len(&task) > PIECE_MAX)
 		flush_dispatch(s, false);
 	s->dispatch_number = e->number;
-
-	struct buf task;
-	buf_init(&task, 8 * PIECE_MAX);
-	if (put_task(&task, e) || wire_put_len(&s->dispatch, 2, buf_head(&task), buf_len(&task)))
+	if (rc || wire_put_len(&s->dispatch, 2, buf_head(&task), buf_len(&task)))
 		out_of_room(s);
 	buf_done(&task);
 }
@@ -310,7 +322,7 @@ void session_out_init(struct session *s)
 {
 	/* After the store's and before the streams' own flush: all of the turn is known then. */
 	loop_dirty_init(&s->out, LOOP_LEASE, flush_out);
-	buf_init(&s->dispatch, 8 * PIECE_MAX);
+	buf_init(&s->dispatch, PIECE_MAX + TASK_MAX);
 	buf_init(&s->verdicts, 2 * PIECE_MAX);
 	buf_init(&s->stored, 2 * PIECE_MAX);
 	list_init(&s->backlog);

@@ -9,6 +9,7 @@
 #include "server/rpc/wire.h"
 
 #define ERROR_TEXT_MAX (16 * 1024)
+#define ERRORS_MAX (256 * 1024) /* of all attempts of a task: with 200 of them it must still fit a message */
 #define TASK_SPEC_FIELD 3
 
 static Reins__V1__Attempt__End end_of(enum store_outcome o)
@@ -82,9 +83,9 @@ struct attempt_view {
 	char error[]; /* ERROR_TEXT_MAX + 1 when there is an error text */
 };
 
-static struct attempt_view *attempt_view(const struct store_attempt_row *row)
+static struct attempt_view *attempt_view(const struct store_attempt_row *row, bool with_error)
 {
-	struct attempt_view *v = calloc(1, sizeof(*v) + (row->error.len ? ERROR_TEXT_MAX + 1 : 1));
+	struct attempt_view *v = calloc(1, sizeof(*v) + (with_error ? ERROR_TEXT_MAX + 1 : 1));
 	if (!v)
 		return NULL;
 	Reins__V1__Attempt *a = &v->a;
@@ -102,7 +103,7 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row)
 	}
 	a->signal = row->has_signal ? row->signal : 0;
 	a->error = v->error;
-	if (row->error.len)
+	if (with_error)
 		a->error_raw = text_and_raw(row->error, v->error);
 	a->cause = (char *)(uintptr_t)cause_of(row->outcome);
 	a->log_bytes = row->log_end;
@@ -116,13 +117,23 @@ static Reins__V1__Task__State state_of(enum store_state s)
 _Static_assert(STORE_PENDING == (int)REINS__V1__TASK__STATE__PENDING, "states");
 _Static_assert(STORE_CANCELLED == (int)REINS__V1__TASK__STATE__CANCELLED, "states");
 
+/* The oldest attempt whose error is still shown; the text may go out beside the raw bytes. */
+static size_t first_with_error(const struct store_task *t)
+{
+	size_t i = t->n_attempts, sum = 0;
+	while (i > 0 && (sum += 2 * t->attempts[i - 1].error.len) <= ERRORS_MAX)
+		i--;
+	return i;
+}
+
 static int add_attempts(const struct store_task *t, Reins__V1__Task *m)
 {
 	m->attempts = calloc(t->n_attempts, sizeof(*m->attempts));
 	if (!m->attempts)
 		return -ENOMEM;
+	size_t first = first_with_error(t);
 	for (size_t i = 0; i < t->n_attempts; i++) {
-		struct attempt_view *v = attempt_view(&t->attempts[i]);
+		struct attempt_view *v = attempt_view(&t->attempts[i], i >= first && t->attempts[i].error.len);
 		if (!v)
 			return -ENOMEM;
 		m->attempts[m->n_attempts++] = &v->a;

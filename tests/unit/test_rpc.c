@@ -261,11 +261,37 @@ static void test_view(void **state)
 	blob_unref(t.spec);
 }
 
+/* As many attempts as a store tells of, each with the longest error: the reply must still fit a message, and the newest
+ * errors are those that are wanted. */
+static void test_view_of_many_long_errors(void **state)
+{
+	static struct store_attempt_row rows[200];
+	good();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		rows[i] = (struct store_attempt_row){ .attempt = (int32_t)i + 1, .error = { (const uint8_t *)big, 16 << 10 } };
+	memset(big, 0xff, 16 << 10); /* not text: the raw bytes go out too */
+	struct store_task t = { .state = STORE_FAILED, .spec = pb_pack_blob(&spec), .attempts = rows, .n_attempts = ARRAY_LEN(rows) };
+	struct buf b;
+	struct refusal r;
+	buf_init(&b, 512 << 10);
+	assert_int_equal(view_task(&t, true, "", &b), 0);
+	Reins__V1__Task *m = pb_unpack(&reins__v1__task__descriptor, buf_head(&b), buf_len(&b), NULL, &r);
+	assert_non_null(m);
+	assert_int_equal(m->n_attempts, 200);
+	assert_int_equal(m->attempts[199]->error_raw.len, 16 << 10);
+	assert_int_equal(m->attempts[0]->error_raw.len, 0);
+	assert_string_equal(m->attempts[0]->error, "");
+	pb_free(m);
+	buf_done(&b);
+	blob_unref(t.spec);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_spec_refused), cmocka_unit_test(test_hash_ignores_map_order_and_origin),
 		cmocka_unit_test(test_defaults_of_retry), cmocka_unit_test(test_wire), cmocka_unit_test(test_view),
+		cmocka_unit_test(test_view_of_many_long_errors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,427 @@
+/* The services and the engine on a store whose answers the test gives: what is said to whom before, between and after
+ * them.  A worker and a client speak real gRPC over an in-memory pair. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/grpc/client.h"
+#include "common/pb/pb.h"
+#include "reins/v1/task_service.pb-c.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "server/lease/memory/memory.h"
+#include "server/rpc/rpc.h"
+#include "tests/unit/turns.h"
+
+#define LOG_MAX (1 << 20)
+#define INSTANCE "00112233445566778899aabbccddeeff"
+#define TASK_1 "01890000-0000-7000-8000-000000000001"
+
+struct call {
+	struct grpc_client_call *c;
+	int n_messages;
+	Reins__V1__MasterMessage *last; /* of a worker's stream */
+	int64_t stored;                 /* newest LogStored */
+	bool done;
+	enum status_code code;
+};
+
+static struct {
+	struct loop *loop;
+	struct store store;
+	struct list asked; /* operations that wait for the test's answer */
+	struct lease *lease;
+	struct engine *engine;
+	struct rpc rpc;
+	struct grpc_server *server;
+	struct grpc_channel *channel;
+	bool ready, replaced, no_lease_answers;
+	struct call w, c, gone; /* a worker, clients; used until the channel is freed */
+} T;
+
+/* ---- the store ---- */
+
+static void store_ask(struct store *s, struct store_op *op)
+{
+	list_push_back(&T.asked, &op->node);
+}
+
+static const struct store_ops store_ops = { .submit = store_ask };
+
+static struct store_op *asked(enum store_kind kind)
+{
+	list_each(it, &T.asked) {
+		struct store_op *op = container_of(it, struct store_op, node);
+		if (op->kind == kind)
+			return op;
+	}
+	return NULL;
+}
+
+static int n_asked(enum store_kind kind)
+{
+	int n = 0;
+	list_each(it, &T.asked)
+		n += container_of(it, struct store_op, node)->kind == kind;
+	return n;
+}
+
+static void answer(struct store_op *op, enum store_result result)
+{
+	list_remove(&op->node);
+	op->result = result;
+	op->done(op);
+}
+
+/* Turns until the store was asked this; fails the test otherwise. */
+static struct store_op *await(enum store_kind kind)
+{
+	TURNS_UNTIL(T.loop, asked(kind));
+	return asked(kind);
+}
+
+#define AWAIT(type, kind) container_of(await(kind), struct type, op)
+
+/* Until all that is on its way in memory has arrived. */
+static void settle(void)
+{
+	for (int i = 0; i < 30; i++)
+		loop_turn(T.loop, false);
+}
+
+/* ---- a call ---- */
+
+static void on_message(void *arg, const uint8_t *data, size_t len)
+{
+	((struct call *)arg)->n_messages++;
+}
+
+static void on_master_message(void *arg, const uint8_t *data, size_t len)
+{
+	struct call *c = arg;
+	struct refusal r;
+	c->n_messages++;
+	pb_free(c->last);
+	c->last = pb_unpack(&reins__v1__master_message__descriptor, data, len, NULL, &r);
+	assert_non_null(c->last);
+	if (c->last->kind_case == REINS__V1__MASTER_MESSAGE__KIND_HEARTBEAT_ACK)
+		for (size_t i = 0; i < c->last->heartbeat_ack->n_logs; i++)
+			c->stored = c->last->heartbeat_ack->logs[i]->offset;
+}
+
+static void on_status(void *arg, const struct grpc_status *status)
+{
+	struct call *c = arg;
+	c->done = true;
+	c->code = status->code;
+	c->c = NULL;
+}
+
+static void begin(struct call *c, const char *path, enum grpc_call_kind kind)
+{
+	static const struct grpc_call_events unary = { .on_message = on_message, .on_status = on_status };
+	static const struct grpc_call_events stream = { .on_message = on_master_message, .on_status = on_status };
+	assert_int_equal(grpc_call_start(T.channel, path, kind, GRPC_NO_DEADLINE, kind == GRPC_CALL_UNARY ? &unary : &stream, c,
+					 &c->c), 0);
+}
+
+static void say(struct call *c, void *message)
+{
+	struct blob *b = pb_pack_blob(message);
+	assert_int_equal(grpc_client_send(c->c, b->data, b->len), 0);
+	blob_unref(b);
+}
+
+/* ---- set up ---- */
+
+static void on_ready(void *arg) { T.ready = true; }
+static void on_closed(void *arg, const char *text) {}
+static void on_replaced(void *arg) { T.replaced = true; }
+
+static void on_preempted(void *arg, const struct lease_answer *answers, size_t n)
+{
+	if (!T.no_lease_answers)
+		engine_lease_events.on_preempted(T.engine, answers, n);
+}
+static void on_lease_state(void *arg, bool up, const char *text) {}
+static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_state = on_lease_state };
+
+/* The store is up, and knows of no rows. */
+static void open_master(void)
+{
+	engine_on_store_state(T.engine, true, "");
+	struct store_master_open *o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	o->ret_incarnation = 1;
+	snprintf(o->ret_store_id, sizeof(o->ret_store_id), "the-store");
+	answer(&o->op, STORE_OK);
+	answer(await(STORE_QUEUES), STORE_OK);
+	struct store_due *d = AWAIT(store_due, STORE_DUE);
+	d->ret_next_in_ns = -1;
+	answer(&d->op, STORE_OK);
+}
+
+static int set_up(void **state)
+{
+	static const struct stream_events none;
+	struct lease_memory_config mc = { .task_key_ttl_ns = NS_PER_S };
+	memset(&T, 0, sizeof(T));
+	T.w.stored = -1;
+	list_init(&T.asked);
+	T.store.ops = &store_ops;
+	assert_int_equal(loop_new(&T.loop), 0);
+	T.lease = lease_memory_new(T.loop, &mc, &lease_events, NULL);
+	struct engine_config ec = {
+		.loop = T.loop, .master_id = "m1", .lost_limit = 3, .store = &T.store, .lease = T.lease, .on_replaced = on_replaced,
+	};
+	core_config_default(&ec.core);
+	assert_int_equal(engine_new(&ec, &T.engine), 0);
+	T.rpc = (struct rpc){
+		.engine = T.engine, .loop = T.loop,
+		.limits = { .message_bytes = 4 << 20, .payload_bytes = 1 << 20, .result_bytes = 1 << 20, .error_bytes = 16 << 10,
+			    .command_env_bytes = 256 << 10, .params_bytes = 64 << 10, .log_bytes = LOG_MAX, .tasks_per_submit = 100 },
+	};
+	rpc_init(&T.rpc);
+	struct grpc_server_config sc = { .methods = rpc_methods, .n_methods = rpc_n_methods, .app = &T.rpc, .max_connections = 9 };
+	struct grpc_channel_config cc = { .authority = "test", .user_agent = "test/1", .on_ready = on_ready, .on_closed = on_closed };
+	grpc_limits_default(&sc.limits);
+	grpc_limits_default(&cc.limits);
+	assert_int_equal(grpc_server_new(T.loop, &sc, &T.server), 0);
+	struct stream *a, *b;
+	assert_int_equal(stream_pair(T.loop, 65536, &none, NULL, &none, NULL, &a, &b), 0);
+	assert_int_equal(grpc_server_adopt(T.server, a), 0);
+	assert_int_equal(grpc_channel_adopt(T.loop, b, &cc, &T.channel), 0);
+	TURNS_UNTIL(T.loop, T.ready);
+	open_master();
+	return 0;
+}
+
+/* As reinsd does it. */
+static int tear_down(void **state)
+{
+	grpc_channel_free(T.channel);
+	pb_free(T.w.last);
+	grpc_server_free(T.server);
+	struct list *n;
+	while ((n = list_pop_front(&T.asked)))
+		answer(container_of(n, struct store_op, node), STORE_UNAVAILABLE);
+	lease_free(T.lease);
+	engine_free(T.engine);
+	loop_turn(T.loop, false);
+	loop_turn(T.loop, false);
+	loop_free(T.loop);
+	return 0;
+}
+
+/* ---- a worker ---- */
+
+static void connect_worker(struct call *w)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__Hello h = REINS__V1__HELLO__INIT;
+	h.protocol = 1;
+	h.worker_id = (char *)"w1";
+	h.instance = (char *)INSTANCE;
+	h.slots = 2;
+	h.last = true;
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_HELLO;
+	m.hello = &h;
+	begin(w, "/reins.v1.WorkerService/Session", GRPC_CALL_STREAM);
+	say(w, &m);
+	struct store_session_open *o = AWAIT(store_session_open, STORE_SESSION_OPEN);
+	o->ret_session = 1;
+	answer(&o->op, STORE_OK);
+	TURNS_UNTIL(T.loop, w->n_messages == 1);
+	assert_int_equal(w->last->kind_case, REINS__V1__MASTER_MESSAGE__KIND_WELCOME);
+}
+
+static void say_log(struct call *w, int64_t offset, const char *text)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__Log l = REINS__V1__LOG__INIT;
+	l.task_id = (char *)TASK_1;
+	l.attempt = 1;
+	l.stream = REINS__V1__LOG_STREAM__STDOUT;
+	l.offset = offset;
+	l.data = (ProtobufCBinaryData){ strlen(text), (uint8_t *)(uintptr_t)text };
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_LOG;
+	m.log = &l;
+	say(w, &m);
+}
+
+static void say_outcome(struct call *w)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__OutcomeReport report = REINS__V1__OUTCOME_REPORT__INIT;
+	Reins__V1__Outcome o = REINS__V1__OUTCOME__INIT, *os[] = { &o };
+	o.task_id = (char *)TASK_1;
+	o.attempt = 1;
+	o.kind = REINS__V1__OUTCOME__KIND__SUCCEEDED;
+	report.outcomes = os;
+	report.n_outcomes = 1;
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_OUTCOME;
+	m.outcome = &report;
+	say(w, &m);
+}
+
+/* ---- logs and outcomes ---- */
+
+static void test_an_outcome_waits_for_its_log(void **state)
+{
+	connect_worker(&T.w);
+	say_log(&T.w, 0, "hello");
+	say_log(&T.w, 5, " you");
+	say_outcome(&T.w);
+	TURNS_UNTIL(T.loop, n_asked(STORE_LOG_APPEND) == 2);
+	settle();
+	assert_null(asked(STORE_RECORD));
+	answer(asked(STORE_LOG_APPEND), STORE_OK);
+	settle();
+	assert_int_equal(T.w.stored, 5);
+	assert_null(asked(STORE_RECORD));
+	answer(asked(STORE_LOG_APPEND), STORE_OK);
+	struct store_record *r = AWAIT(store_record, STORE_RECORD);
+	settle();
+	assert_int_equal(T.w.stored, 9);
+	int before = T.w.n_messages;
+	settle();
+	assert_int_equal(T.w.n_messages, before); /* nothing is acknowledged before the store has it */
+	r->ret_verdict = CORE_RECORD_RECORDED;
+	r->ret_state = STORE_COMPLETED;
+	answer(&r->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.n_messages > before);
+	assert_int_equal(T.w.last->kind_case, REINS__V1__MASTER_MESSAGE__KIND_OUTCOME_ACK);
+	assert_int_equal(T.w.last->outcome_ack->verdicts[0]->verdict, REINS__V1__OUTCOME_VERDICT__VERDICT__RECORDED);
+}
+
+static void test_a_log_that_the_store_gives_up_holds_nothing_back(void **state)
+{
+	connect_worker(&T.w);
+	say_log(&T.w, 0, "hello");
+	say_outcome(&T.w);
+	answer(await(STORE_LOG_APPEND), STORE_UNAVAILABLE);
+	await(STORE_RECORD);
+	settle();
+	assert_int_equal(T.w.stored, -1);
+}
+
+static void test_beyond_the_limit_is_told_last(void **state)
+{
+	connect_worker(&T.w);
+	say_log(&T.w, 0, "hello");
+	say_log(&T.w, LOG_MAX + RPC_LOG_CHUNK_MAX, "far");
+	await(STORE_LOG_APPEND);
+	settle();
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 1);
+	assert_int_equal(T.w.stored, -1); /* it would forget "hello" */
+	answer(asked(STORE_LOG_APPEND), STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.stored == LOG_MAX + RPC_LOG_CHUNK_MAX + 3);
+	say_log(&T.w, INT64_MAX, "farther than there are numbers");
+	TURNS_UNTIL(T.loop, T.w.stored > INT64_MAX / 2);
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
+	assert_false(T.w.done);
+}
+
+/* ---- submits ---- */
+
+static void submit(struct call *c, int64_t run_at_s)
+{
+	Reins__V1__SubmitTaskRequest req = REINS__V1__SUBMIT_TASK_REQUEST__INIT;
+	Reins__V1__TaskSpec spec = REINS__V1__TASK_SPEC__INIT;
+	Google__Protobuf__Timestamp at = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+	char *command[] = { (char[]){ "true" } };
+	spec.command = command;
+	spec.n_command = 1;
+	at.seconds = run_at_s;
+	if (run_at_s)
+		spec.run_at = &at;
+	req.spec = &spec;
+	begin(c, "/reins.v1.TaskService/SubmitTask", GRPC_CALL_UNARY);
+	say(c, &req);
+}
+
+static void test_ok_only_after_the_commit(void **state)
+{
+	submit(&T.c, 0);
+	struct store_insert *i = AWAIT(store_insert, STORE_INSERT);
+	settle();
+	assert_false(T.c.done);
+	i->ret_verdict = STORE_INSERT_CREATED;
+	answer(&i->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.c.done);
+	assert_int_equal(T.c.code, STATUS_OK);
+	assert_int_equal(T.c.n_messages, 1);
+}
+
+static void test_a_run_at_beyond_all_counting(void **state)
+{
+	static const int64_t at[] = { INT64_C(253402300799), -62135596800 };
+	for (size_t n = 0; n < ARRAY_LEN(at); n++) {
+		T.c = (struct call){ .n_messages = 0 };
+		submit(&T.c, at[n]);
+		struct store_insert *i = AWAIT(store_insert, STORE_INSERT);
+		i->ret_verdict = STORE_INSERT_CREATED;
+		answer(&i->op, STORE_OK);
+		TURNS_UNTIL(T.loop, T.c.done);
+		assert_int_equal(T.c.code, STATUS_OK);
+	}
+	settle();
+	assert_null(asked(STORE_DUE)); /* not due for a while */
+}
+
+/* The program ends while one submit waits for the lease table and another, whose caller has gone, for the store: a checker
+ * for leaks must find nothing. */
+static void test_submits_outlive_their_calls(void **state)
+{
+	struct core_counts counts;
+	submit(&T.gone, 0);
+	await(STORE_INSERT);
+	grpc_client_cancel(T.gone.c);
+	TURNS_UNTIL(T.loop, T.gone.done);
+	connect_worker(&T.w);
+	T.no_lease_answers = true;
+	submit(&T.c, 0);
+	settle();
+	core_counts(engine_core(T.engine), &counts);
+	assert_int_equal(counts.in_flight, 1);
+	assert_int_equal(n_asked(STORE_INSERT), 1);
+	assert_false(T.c.done);
+}
+
+/* ---- the master's row ---- */
+
+static void test_a_replaced_master_does_not_come_back(void **state)
+{
+	connect_worker(&T.w);
+	struct store_beat *b = AWAIT(store_beat, STORE_BEAT);
+	b->ret_replaced = true;
+	answer(&b->op, STORE_OK);
+	assert_true(T.replaced);
+	assert_false(engine_ready(T.engine));
+	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(T.w.code, STATUS_UNAVAILABLE);
+	engine_on_store_state(T.engine, false, "gone");
+	engine_on_store_state(T.engine, true, "back");
+	settle();
+	assert_null(asked(STORE_MASTER_OPEN));
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		RUN(test_an_outcome_waits_for_its_log),
+		RUN(test_a_log_that_the_store_gives_up_holds_nothing_back),
+		RUN(test_beyond_the_limit_is_told_last),
+		RUN(test_ok_only_after_the_commit),
+		RUN(test_a_run_at_beyond_all_counting),
+		RUN(test_submits_outlive_their_calls),
+		RUN(test_a_replaced_master_does_not_come_back),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
