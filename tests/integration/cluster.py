@@ -302,10 +302,11 @@ class Cluster:
         return grpc.secure_channel(self.address, credentials or self.certs.credentials(), options=options)
 
     def channel(self, *options):
-        # A broken connection is tried anew at once: tests restart the master and wait for it.
+        # A broken connection is tried anew at once: tests restart the master and wait for it. The "min" is how long one
+        # try may take, TLS included.
         channel = self.open_channel(
             [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50),
-                     ("grpc.min_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200),
+                     ("grpc.min_reconnect_backoff_ms", 10000), ("grpc.max_reconnect_backoff_ms", 200),
                      ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *options],
         )
         self._channels.append(channel)

@@ -86,6 +86,63 @@ def client_env(cluster, name='client-admin'):
             **{f'REINS_{k.upper().replace("-", "_")}': str(v) for k, v in cluster.certs.flags(name).items()}}
 
 
+# ---- deploy/tls ----
+
+def deploy_tls(folder, *arguments):
+    return subprocess.run([stubs.ROOT / 'deploy' / 'tls', '--dir', folder, *arguments], capture_output=True, text=True)
+
+
+def verifies(folder, name, purpose):
+    return subprocess.run(['openssl', 'verify', '-purpose', purpose, '-x509_strict', '-CAfile', folder / 'ca.pem',
+                           folder / name], capture_output=True).returncode == 0
+
+
+def test_what_deploy_tls_makes(tmp_path):
+    made = deploy_tls(tmp_path, 'ca', 'server', 'localhost', '::1', '10.0.0.7', 'worker', 'w1', 'rack/w_2', 'client', 'admin')
+    assert made.returncode == 0, made.stderr
+    assert f'--tls-cert {tmp_path}/worker-rack%2Fw_2.pem' in made.stdout and '--client-ca' in made.stdout
+    files = {p.name: p for p in tmp_path.iterdir()}
+    keys = {name for name in files if name.endswith('-key.pem')}
+    assert keys == {'ca-key.pem', 'server-key.pem', 'worker-w1-key.pem', 'worker-rack%2Fw_2-key.pem', 'client-admin-key.pem'}
+    assert {files[k].stat().st_mode & 0o777 for k in keys} == {0o600} and len(files) == 2 * len(keys)
+    assert verifies(tmp_path, 'server.pem', 'sslserver') and not verifies(tmp_path, 'server.pem', 'sslclient')
+    assert verifies(tmp_path, 'worker-w1.pem', 'sslclient') and not verifies(tmp_path, 'worker-w1.pem', 'sslserver')
+    text = subprocess.run(['openssl', 'x509', '-noout', '-ext', 'subjectAltName', '-in', files['server.pem']],
+                          capture_output=True, text=True).stdout
+    assert 'DNS:localhost, IP Address:0:0:0:0:0:0:0:1, IP Address:10.0.0.7' in text
+
+
+def test_deploy_tls_again(tmp_path):
+    def contents():
+        return {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def changed(*arguments):
+        before = contents()
+        done = deploy_tls(tmp_path, *arguments)
+        assert done.returncode == 0, done.stderr
+        return {name for name, b in contents().items() if before.get(name) != b}
+    assert changed('--worker', 'w1') == {'ca.pem', 'ca-key.pem', 'worker-w1.pem', 'worker-w1-key.pem'}
+    assert changed('--worker', 'w1') == {'worker-w1.pem'}
+    assert changed('--ca') == set()
+    assert changed('--force', '--worker', 'w1') == {'worker-w1.pem', 'worker-w1-key.pem'}
+    assert changed('--force', 'ca') == {'ca.pem', 'ca-key.pem'}
+    assert contents()['ca.pem'].count(b'BEGIN') == 2 and verifies(tmp_path, 'worker-w1.pem', 'sslclient')
+    assert changed('--drop-old-ca') == {'ca.pem'}
+    assert not verifies(tmp_path, 'worker-w1.pem', 'sslclient')
+    before = contents()
+    (tmp_path / 'ca.pem').unlink()
+    assert deploy_tls(tmp_path, '--worker', 'w2').returncode == 1  # a key without its certificate is not thrown away
+    assert (tmp_path / 'ca-key.pem').read_bytes() == before['ca-key.pem']
+
+
+@pytest.mark.parametrize('arguments', [
+    [], ['w1'], ['--days', '0', 'ca'], ['--days', 'x', 'ca'], ['--server', 'a b'], ['--server', '-x'], ['--worker', 'a,b c'],
+    ['--worker', 'a:b'], ['--worker', ''], ['--client', 'x' * 201], ['--nonsense'], ['--worker'], ['--days']])
+def test_deploy_tls_is_misused(tmp_path, arguments):
+    done = deploy_tls(tmp_path, *arguments)
+    assert done.returncode == 64 and 'deploy/tls:' in done.stderr and not list(tmp_path.iterdir()), done
+
+
 # ---- let in ----
 
 def test_the_main_job(tls, start_worker, build_dir):
