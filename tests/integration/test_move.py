@@ -204,6 +204,30 @@ def test_all_goes_along(embedded, make_worker):
     assert cluster.get(made["delayed"][0]).state == State.PENDING
 
 
+def test_programs_go_on_over_the_move(embedded, start_worker, tmp_path):
+    """Real ones: one runs all the while, one ends while there is no master."""
+    cluster = embedded.start()
+    start_worker(cluster)
+    gates = [tmp_path / "gate0", tmp_path / "gate1"]
+    ids = [
+        cluster.submit(command=["sh", "-c", f"echo on; while [ ! -e {g} ]; do sleep 0.05; done; echo off; exit {n}"]).id
+        for n, g in enumerate(gates)
+    ]
+    for i in ids:
+        wait_for(lambda: logs_of(cluster, i), "the first words")
+    cluster.stop()
+    gates[1].touch()
+    embedded.move()
+    embedded.on_postgres()
+    done = cluster.finished(ids[1])
+    assert (done.state, done.exit_code, done.attempt, len(done.attempts)) == (State.FAILED, 1, 1, 1)
+    gates[0].touch()
+    done = cluster.finished(ids[0])
+    assert (done.state, done.exit_code, done.attempt, len(done.attempts)) == (State.COMPLETED, 0, 1, 1)
+    for i in ids:
+        assert b"".join(d for _, _, d in logs_of(cluster, i)) == b"on\noff\n"
+
+
 def test_a_log_left_behind_by_a_kill(embedded):
     """The master was killed: what is only in the write-ahead log goes along too."""
     cluster = embedded.start()
