@@ -295,6 +295,23 @@ def test_a_row_that_postgres_refuses(embedded):
     assert embedded.marks() and cluster.sql("SELECT count(*) FROM reins.task") == [(0,)]
 
 
+def test_no_column_is_forgotten(embedded):
+    """Who adds a table or a column to a store must say in server/move/move_tables.c whether it goes along."""
+    cluster = embedded.start()
+    cluster.stop()
+    moved = {"task": 21, "ready": 17, "delayed": 17, "running": 23, "ended": 18, "attempt": 14, "idempotency": 3, "worker": 6, "log": 5}
+    embedded.on_postgres()
+    there = dict(cluster.sql(
+        "SELECT c.relname::text, count(*)::int FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+        "WHERE c.relnamespace = 'reins'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition GROUP BY 1"))
+    assert there == {**moved, "meta": 2, "master": 4}
+    here = {}
+    for path in (embedded.path, embedded.path.with_name("reins.db-logs")):
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            here.update(db.execute("SELECT m.name, count(*) FROM sqlite_schema m, pragma_table_info(m.name) WHERE m.type = 'table' GROUP BY 1"))
+    assert here == {**moved, "ended": 19, "worker": 5, "meta": 2, "master": 4, "log_task": 2}
+
+
 # ---- refusals ----
 
 
