@@ -87,13 +87,14 @@ static int make_weeks(struct move *m)
 	return found < 0 ? -1 : 0;
 }
 
-static void progress(struct move *m, const struct move_table *t, int64_t done, int64_t all)
+static void progress(struct move *m, const char *doing, const struct move_table *t, int64_t done, int64_t all)
 {
 	int64_t now = clock_mono_ns();
 	if (now - m->told_mono_ns < NS_PER_S)
 		return;
 	m->told_mono_ns = now;
-	printf("%6.1f s  %-11s %lld of %lld\n", (double)(now - m->began_mono_ns) / 1e9, t->name, (long long)done, (long long)all);
+	printf("%6.1f s  %s %-11s %lld of %lld\n", (double)(now - m->began_mono_ns) / 1e9, doing, t->name, (long long)done,
+	       (long long)all);
 }
 
 /* One transaction.  1: there is more; 0: that was the last. */
@@ -121,7 +122,7 @@ static int copy_batch(struct move *m, const struct move_table *t, struct move_di
 	return move_target_commit(&m->to, t, *copied, &m->error) < 0 ? -1 : more;
 }
 
-static int read_all(struct move *m, const struct move_table *t, struct move_digest *d)
+static int read_all(struct move *m, const struct move_table *t, int64_t all, struct move_digest *d)
 {
 	*d = (struct move_digest){0};
 	if (move_source_begin(&m->from, t, 0, &m->error) < 0)
@@ -129,7 +130,7 @@ static int read_all(struct move *m, const struct move_table *t, struct move_dige
 	int rc;
 	while ((rc = move_source_row(&m->from, &m->tuple, &m->error)) > 0) {
 		move_digest_add(d, buf_head(&m->tuple), buf_len(&m->tuple));
-		progress(m, t, d->rows, d->rows);
+		progress(m, "reading again", t, d->rows, all);
 	}
 	move_source_end(&m->from);
 	return rc;
@@ -144,12 +145,12 @@ static int copy_table(struct move *m, const struct move_table *t, struct move_di
 	before = copied;
 	int rc;
 	while ((rc = copy_batch(m, t, d, &copied)) > 0)
-		progress(m, t, copied, all);
+		progress(m, "copying", t, copied, all);
 	move_source_end(&m->from);
 	if (rc < 0)
 		return -1;
 	/* What an earlier run has copied was not hashed in this one. */
-	return before ? read_all(m, t, d) : 0;
+	return before ? read_all(m, t, all, d) : 0;
 }
 
 static int compare(struct move *m)
@@ -158,7 +159,7 @@ static int compare(struct move *m)
 		const struct move_table *t = &move_tables[i];
 		if (move_target_digest(&m->to, t, &m->stored[i], &m->error) < 0)
 			return -1;
-		progress(m, t, m->stored[i].rows, m->read[i].rows);
+		progress(m, "compared", t, m->stored[i].rows, m->read[i].rows);
 		m->error.stays = !move_digest_same(&m->read[i], &m->stored[i]);
 		if (m->error.stays)
 			return move_fail(&m->error, MOVE_UNAVAILABLE,

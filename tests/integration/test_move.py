@@ -204,6 +204,30 @@ def test_all_goes_along(embedded, make_worker):
     assert cluster.get(made["delayed"][0]).state == State.PENDING
 
 
+def test_programs_go_on_over_the_move(embedded, start_worker, tmp_path):
+    """Real ones: one runs all the while, one ends while there is no master."""
+    cluster = embedded.start()
+    start_worker(cluster)
+    gates = [tmp_path / "gate0", tmp_path / "gate1"]
+    ids = [
+        cluster.submit(command=["sh", "-c", f"echo on; while [ ! -e {g} ]; do sleep 0.05; done; echo off; exit {n}"]).id
+        for n, g in enumerate(gates)
+    ]
+    for i in ids:
+        wait_for(lambda: logs_of(cluster, i), "the first words")
+    cluster.stop()
+    gates[1].touch()
+    embedded.move()
+    embedded.on_postgres()
+    done = cluster.finished(ids[1])
+    assert (done.state, done.exit_code, done.attempt, len(done.attempts)) == (State.FAILED, 1, 1, 1)
+    gates[0].touch()
+    done = cluster.finished(ids[0])
+    assert (done.state, done.exit_code, done.attempt, len(done.attempts)) == (State.COMPLETED, 0, 1, 1)
+    for i in ids:
+        assert b"".join(d for _, _, d in logs_of(cluster, i)) == b"on\noff\n"
+
+
 def test_a_log_left_behind_by_a_kill(embedded):
     """The master was killed: what is only in the write-ahead log goes along too."""
     cluster = embedded.start()
@@ -269,6 +293,23 @@ def test_a_row_that_postgres_refuses(embedded):
     said = embedded.move(69)
     assert "refuses a row" in said and "column name" in said and "run the same again" not in said
     assert embedded.marks() and cluster.sql("SELECT count(*) FROM reins.task") == [(0,)]
+
+
+def test_no_column_is_forgotten(embedded):
+    """Who adds a table or a column to a store must say in server/move/move_tables.c whether it goes along."""
+    cluster = embedded.start()
+    cluster.stop()
+    moved = {"task": 21, "ready": 17, "delayed": 17, "running": 23, "ended": 18, "attempt": 14, "idempotency": 3, "worker": 6, "log": 5}
+    embedded.on_postgres()
+    there = dict(cluster.sql(
+        "SELECT c.relname::text, count(*)::int FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+        "WHERE c.relnamespace = 'reins'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition GROUP BY 1"))
+    assert there == {**moved, "meta": 2, "master": 4}
+    here = {}
+    for path in (embedded.path, embedded.path.with_name("reins.db-logs")):
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            here.update(db.execute("SELECT m.name, count(*) FROM sqlite_schema m, pragma_table_info(m.name) WHERE m.type = 'table' GROUP BY 1"))
+    assert here == {**moved, "ended": 19, "worker": 5, "meta": 2, "master": 4, "log_task": 2}
 
 
 # ---- refusals ----
