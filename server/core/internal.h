@@ -143,6 +143,7 @@ struct job {
 	uint64_t mark;          /* worker.mark of the list that named it last */
 	uint64_t token, peer;   /* of the submit, or of the outcome */
 	struct blob *spec;
+	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
 	bool cancel, gone;
@@ -205,6 +206,8 @@ struct worker {
 	struct list jobs;         /* all that know this worker, READY ones excepted */
 	struct list sent, done;   /* oldest first */
 	size_t n_jobs, n_done;
+	size_t n_given;           /* jobs from PREEMPTING to SENT: not accepted yet */
+	size_t sent_bytes;        /* of the dispatches among them */
 	int32_t unanswered;
 	struct heap_node free;    /* in pool.free */
 	uint64_t given;           /* for spread: lower was given something longer ago */
@@ -238,6 +241,7 @@ struct core {
 	bool store_up, lease_up;
 	int64_t store_down_at;
 	bool again;               /* the pick stopped at its budget */
+	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 
 	struct heap timers;
 	struct timer reconcile, due_timer, pause;
@@ -305,6 +309,8 @@ void worker_free(struct worker *w);
 /* After anything changed that says whether and what it may be given. `gained`: look at parked tasks again. */
 void worker_refresh(struct core *c, struct worker *w, bool gained);
 bool worker_can_send(const struct worker *w, int64_t session);
+/* For one more dispatch of this size, beside those that it has not accepted yet. */
+bool worker_has_room(const struct worker *w, size_t bytes);
 bool worker_fits(const struct worker *w, const struct core_need *need);
 void worker_take_slot(struct core *c, struct worker *w, struct job *j);
 void worker_free_slot(struct core *c, struct worker *w, struct job *j);
