@@ -66,6 +66,8 @@ void worker_free(struct worker *w);
 /* After anything changed that says whether and what it may be given. `gained`: look at parked tasks again. */
 void worker_refresh(struct core *c, struct worker *w, bool gained);
 bool worker_can_send(const struct worker *w, int64_t session);
+/* For one more dispatch of this size, beside those that it has not accepted yet. */
+bool worker_has_room(const struct worker *w, size_t bytes);
 bool worker_fits(const struct worker *w, const struct core_need *need);
 void worker_take_slot(struct core *c, struct worker *w, struct job *j);
 void worker_free_slot(struct core *c, struct worker *w, struct job *j);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PICK_BUDGET 65536   /* workers looked at in one step, so that a step stays short; more than there can be */
+#define CLAIM_BYTES (64 * 1024 * 1024) /* of specs that the store hands over at a time, about */
 #define SPARE_CLASSES 16    /* empty classes that a queue keeps */
 #define FRESH_MAX 8         /* workers looked at one by one; more: all parked classes are tried again */
 
@@ -311,10 +312,11 @@ static void unpark_fresh(struct core *c)
 	}
 }
 
+/* A claim brings the spec into memory; how large it is shows only then. */
 static bool may_give(const struct core *c)
 {
 	return c->store_up && c->n_free > 0 && c->pause.at == NEVER &&
-	       in_flight(c) < (size_t)c->cfg.in_flight_claims;
+	       in_flight(c) < (size_t)c->cfg.in_flight_claims && in_flight(c) * c->spec_guess < CLAIM_BYTES;
 }
 
 void window_pick(struct core *c)

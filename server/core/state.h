@@ -115,6 +115,7 @@ struct job {
 	uint64_t mark;          /* worker.mark of the list that named it last */
 	uint64_t token, peer;   /* of the submit, or of the outcome */
 	struct blob *spec;
+	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
 	bool cancel, gone;
@@ -182,6 +183,8 @@ struct worker {
 	struct list jobs;         /* all that know this worker, READY ones excepted */
 	struct list sent, done;   /* oldest first */
 	size_t n_jobs, n_done;
+	size_t n_given;           /* jobs from PREEMPTING to SENT: not accepted yet */
+	size_t sent_bytes;        /* of the dispatches among them */
 	int32_t unanswered;
 	struct heap_node free;    /* in pool.free */
 	uint64_t given;           /* for spread: lower was given something longer ago */
@@ -215,6 +218,7 @@ struct core {
 	bool store_up, lease_up;
 	int64_t store_down_at;
 	bool again;               /* the pick stopped at its budget */
+	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 
 	struct heap timers;
 	struct timer reconcile, due_timer, pause;

@@ -278,6 +278,8 @@ class Cluster:
             status = self.stop()
             if running:
                 assert status == 0, f"reinsd ended with {status}\n{self.log()[-6000:]}"
+            reports = [line for line in self.log().splitlines() if "runtime error:" in line or "Sanitizer" in line]
+            assert not reports, reports
         finally:
             if self.process and self.process.poll() is None:
                 self.kill9()

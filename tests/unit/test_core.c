@@ -223,6 +223,33 @@ static void test_claims_in_flight_are_bounded(void **state)
 	   { "preempted t1 ok", "claim t1/1 w1#1" }, { "claimed t1/1 won", "send t1/1 p1 n1; preempt t3/1 w1#1" });
 }
 
+/* As many at a time as its stream may hold, whatever its slots; more as it accepts. */
+static void test_large_specs_wait_until_the_worker_has_accepted(void **state)
+{
+	start(NULL);
+	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1; preempt t3/1 w1#1" },
+	   { "preempted t1 ok; preempted t2 ok; preempted t3 ok", "claim t1/1 w1#1; claim t2/1 w1#1; claim t3/1 w1#1" },
+	   /* The third shows its size only now: back it goes, counted by nobody. */
+	   { "claimed t1/1 won spec=3; claimed t2/1 won spec=3; claimed t3/1 won spec=3",
+	     "send t1/1 p1 n1; send t2/1 p1 n1; back t3/1 #1 unsent" },
+	   { "taken t3/1 #1 pending", "preempt t3/2 w1#1" }, { "ready t4,t5", "" },
+	   { "preempted t3 ok", "claim t3/2 w1#1" },
+	   { "accepted p1 t1/1", "preempt t4/1 w1#1" }, { "claimed t3/2 won spec=3", "send t3/2 p1 n2" },
+	   { "preempted t4 ok", "claim t4/1 w1#1" },
+	   { "accepted p1 t2/1", "preempt t5/1 w1#1" });
+}
+
+/* A single one larger than that still goes out, alone. */
+static void test_a_spec_larger_than_the_room_goes_alone(void **state)
+{
+	start(NULL);
+	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
+	   { "claimed t1/1 won spec=9", "send t1/1 p1 n1" }, { "ready t2", "" },
+	   { "accepted p1 t1/1", "preempt t2/1 w1#1" });
+}
+
 static void test_gone_leaves_the_window(void **state)
 {
 	start(NULL);
@@ -814,6 +841,8 @@ int main(void)
 		RUN(test_draining_takes_nothing),
 		RUN(test_draining_after_preempt),
 		RUN(test_claims_in_flight_are_bounded),
+		RUN(test_large_specs_wait_until_the_worker_has_accepted),
+		RUN(test_a_spec_larger_than_the_room_goes_alone),
 		RUN(test_gone_leaves_the_window),
 		RUN(test_refused),
 		RUN(test_refused_goes_to_another),
