@@ -189,11 +189,6 @@ struct hello {
 	int64_t heard;
 };
 
-/* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */
-struct usage {
-	int64_t memory_bytes, cpu_millis, gpus;
-};
-
 struct worker {
 	struct map_node node;
 	char *id;
@@ -203,7 +198,7 @@ struct worker {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	struct core_capacity capacity;
 	int32_t used;
-	struct usage used_need;
+	struct usage { int64_t memory_bytes, cpu_millis, gpus; } used_need; /* sums of what clients ask for */
 	struct pool *pool;
 	bool in_process, draining;
 	struct hello *opening, *next;
