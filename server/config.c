@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/grpc/grpc.h"
 #include "common/net/endpoint.h"
 
 #define S(field) offsetof(struct server_config, field)
@@ -53,10 +54,10 @@ static const struct setting table[] = {
 	  .help = "The loss of a worker with this number makes the task FAILED." },
 	{ "window", SETTING_INT, S(window), NULL, "20000", 100, 10000000, .help = "Ready tasks kept in memory, over all queues." },
 
-	{ "max-message", SETTING_SIZE, S(max_message), NULL, "4MiB", 64 * 1024, 64 * MIB, .group = "Limits",
+	{ "max-message", SETTING_SIZE, S(max_message), NULL, "4MiB", 64 * 1024, GRPC_MESSAGE_MAX, .group = "Limits",
 	  .help = "Largest message." },
-	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, 32 * MIB, .help = "Largest payload of a task." },
-	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, 32 * MIB, .help = "Largest result." },
+	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest payload of a task." },
+	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest result." },
 	{ "max-error", SETTING_SIZE, S(max_error), NULL, "16KiB", 256, 16 * 1024, .help = "Error text that is kept." },
 	{ "max-command-env", SETTING_SIZE, S(max_command_env), NULL, "256KiB", 1024, MIB,
 	  .help = "command and env of a task together." },

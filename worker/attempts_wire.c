@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/grpc/grpc.h"
 #include "common/pb/pb.h"
 #include "worker/attempts_private.h"
 
+#define OUTCOME_REST (64 * 1024)
 #define CAUSE(name) REINS__V1__REFUSED_ATTEMPT__CAUSE__##name
 
 struct dispatch *dispatch_new(Reins__V1__MasterMessage *message)
@@ -138,8 +140,9 @@ void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limi
 {
 	if (!limits)
 		return;
+	/* An outcome that fits no message would never leave, and hold up those behind it. */
 	if (limits->result_bytes > 0)
-		s->result_max = limits->result_bytes;
+		s->result_max = min_i64(limits->result_bytes, GRPC_MESSAGE_MAX - OUTCOME_REST);
 	if (limits->error_bytes > 0)
 		s->error_max = limits->error_bytes;
 	if (limits->log_bytes > 0)

@@ -127,6 +127,7 @@ static void connect_to(struct link *l)
 	int64_t deadline = loop_now_mono_ns(l->cfg.loop) + CONNECT_NS;
 	grpc_limits_default(&cfg.limits);
 	cfg.limits.stream_queue = STREAM_QUEUE;
+	cfg.limits.max_message = GRPC_MESSAGE_MAX;
 	l->state = LINK_CONNECTING;
 	loop_timer_set(&l->timer, deadline);
 	int r = grpc_channel_connect(l->cfg.loop, (const struct sockaddr *)&a->addr, a->len, e->tls ? l->tls : NULL,

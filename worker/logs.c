@@ -117,7 +117,7 @@ size_t logs_add(struct attempt_log *l, int stream, const void *data, size_t len,
 	bool drop = may_drop && logs_full(l); /* of the whole read: it is not torn for the bound */
 	while (kept < len) {
 		size_t want = min_sz(len - kept, LOGS_PIECE_MAX);
-		want = (size_t)min_i64((int64_t)want, l->config->limit - l->kept);
+		want = (size_t)min_i64((int64_t)want, max_i64(l->config->limit - l->kept, 0));
 		if (!want) {
 			add_gap(l, stream, (int64_t)(len - kept), at_wall_us, true);
 			break;

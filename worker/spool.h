@@ -16,7 +16,7 @@
 #include "common/base/base.h"
 #include "common/base/buf.h"
 
-#define SPOOL_RECORD_MAX (8u << 20) /* an outcome: a result, an error text, and a few fields */
+#define SPOOL_RECORD_MAX (16u << 20) /* an outcome; none is larger than a message may be (GRPC_MESSAGE_MAX) */
 
 struct spool;
 struct spool_batch;

@@ -261,6 +261,7 @@ static int connect_to(struct client *c, const struct endpoint_addr *addr, int64_
 	grpc_limits_default(&cfg.limits);
 	cfg.limits.keepalive_ns = KEEPALIVE_NS;
 	cfg.limits.idle_ns = 0;
+	cfg.limits.max_message = GRPC_MESSAGE_MAX;
 	c->link = LINK_CONNECTING;
 	int err = grpc_channel_connect(c->loop, (const struct sockaddr *)&addr->addr, addr->len, c->tls,
 				       c->tls ? c->endpoint.host : NULL, deadline, &cfg, &c->channel);

@@ -12,6 +12,10 @@
 
 #define GRPC_NO_DEADLINE INT64_MAX
 
+/* What max_message may be raised to: unpacked it must fit pb_limits_default, and conn_recv must hold it.  Clients take
+ * as much, whatever their server's limit is. */
+#define GRPC_MESSAGE_MAX (16 * 1024 * 1024)
+
 /* Limits of one connection; the defaults are grpc_limits_default's.  Each names the attack or mistake it is for. */
 struct grpc_limits {
 	size_t max_message;         /* 4 MiB: a message is refused by its declared length, before it is buffered */

@@ -10,7 +10,7 @@
 #include "server/rpc/wire.h"
 
 #define PIECE_MAX (1024 * 1024)        /* of a Dispatch, unless a single task is larger */
-#define TASK_MAX (64 * 1024 * 1024)    /* --max-message's own limit */
+#define TASK_MAX GRPC_MESSAGE_MAX
 #define BACKLOG_MAX (16 * 1024 * 1024) /* for a worker that reads too slowly: then its stream ends */
 #define ADOPTED_PER_PIECE 1000
 

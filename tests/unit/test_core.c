@@ -800,25 +800,6 @@ static void test_late_fill_answer_of_claimed_rows(void **state)
 	   { "ready t1", "" } /* read before our claim */, { "ready t1/1", "preempt t1/2 w1#1" } /* after it ended */);
 }
 
-static void test_why_pending(void **state)
-{
-	char why[160];
-	struct core_need none = { 0 }, two = { .gpus = 2 };
-	start(NULL);
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no worker is connected");
-	GO({ "hello p1 w1 q=a gpus=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" });
-	core_why_pending(S.core, "b", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no connected worker serves queue \"b\"");
-	core_why_pending(S.core, "a", &two, false, why, sizeof(why));
-	assert_string_equal(why, "needs gpus=2; the largest connected worker has 1");
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "");
-	GO({ "submit t1", "preempt t1/1 w1#1" });
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "every worker that fits is busy");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -897,7 +878,6 @@ int main(void)
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
 		RUN(test_late_fill_answer_of_claimed_rows),
-		RUN(test_why_pending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

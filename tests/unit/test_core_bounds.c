@@ -1,4 +1,4 @@
-/* The scheduler core with the largest values that clients and the store may hand it. */
+/* The scheduler core: why a task waits, in words; and the largest values that clients and the store may hand it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,9 +63,30 @@ static void test_sums_of_large_needs(void **state)
 	blob_unref(spec);
 }
 
+static void test_why_pending(void **state)
+{
+	char why[160];
+	struct core_need none = { 0 }, two = { .gpus = 2 };
+	start(NULL);
+	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
+	assert_string_equal(why, "no worker is connected");
+	script_run(&S, "hello p1 w1 q=a gpus=1");
+	script_run(&S, "opened p1 w1 #1");
+	core_why_pending(S.core, "b", &none, false, why, sizeof(why));
+	assert_string_equal(why, "no connected worker serves queue \"b\"");
+	core_why_pending(S.core, "a", &two, false, why, sizeof(why));
+	assert_string_equal(why, "needs gpus=2; the largest connected worker has 1");
+	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
+	assert_string_equal(why, "");
+	script_run(&S, "submit t1");
+	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
+	assert_string_equal(why, "every worker that fits is busy");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_why_pending, done),
 		cmocka_unit_test_teardown(test_due_farther_than_time_goes, done),
 		cmocka_unit_test_teardown(test_sums_of_large_needs, done),
 	};

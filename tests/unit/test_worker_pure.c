@@ -261,6 +261,20 @@ static void logs_limit(void **state)
 	done(&l);
 }
 
+static void logs_limit_lowered(void **state)
+{
+	struct attempt_log l;
+	fresh(&l, 8, 1 << 20);
+	assert_int_equal(logs_add(&l, 1, "abcdef", 6, 1, false), 6);
+	config.limit = 4; /* another master keeps less */
+	assert_int_equal(logs_add(&l, 1, "gh", 2, 1, false), 0);
+	logs_close(&l);
+	expect_piece(&l, 1, 0, "abcdef");
+	expect_gap(&l, 6, 2);
+	assert_true(logs_all_sent(&l));
+	done(&l);
+}
+
 static void logs_bound(void **state)
 {
 	struct attempt_log l;
@@ -373,7 +387,7 @@ int main(void)
 		cmocka_unit_test(backoff_jitter),
 		cmocka_unit_test(logs_one_count_over_both_streams),
 		cmocka_unit_test(logs_sent_again_from_any_offset),
-		cmocka_unit_test(logs_limit),
+		cmocka_unit_test(logs_limit), cmocka_unit_test(logs_limit_lowered),
 		cmocka_unit_test(logs_bound),
 		cmocka_unit_test(logs_lost_with_the_process),
 		cmocka_unit_test(logs_random),
