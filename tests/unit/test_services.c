@@ -320,10 +320,13 @@ static void test_beyond_the_limit_is_told_last(void **state)
 	assert_int_equal(T.w.stored, -1); /* it would forget "hello" */
 	answer(asked(STORE_LOG_APPEND), STORE_OK);
 	TURNS_UNTIL(T.loop, T.w.stored == LOG_MAX + RPC_LOG_CHUNK_MAX + 3);
-	say_log(&T.w, INT64_MAX, "farther than there are numbers");
-	TURNS_UNTIL(T.loop, T.w.stored > INT64_MAX / 2);
+	say_log(&T.w, INT64_C(1) << 62, "as far as offsets go");
+	TURNS_UNTIL(T.loop, T.w.stored > INT64_C(1) << 62);
 	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
 	assert_false(T.w.done);
+	say_log(&T.w, INT64_MAX, "farther than ends can be counted");
+	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
 }
 
 /* ---- submits ---- */
