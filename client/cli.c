@@ -28,9 +28,10 @@ static const struct {
 	const char *hint; /* %s: the server's address */
 } failures[] = {
 	{ STATUS_UNAVAILABLE, EXIT_UNAVAILABLE,
-	  "is reinsd running at %s? Another address is given by --server or REINS_SERVER; with TLS it begins with https://" },
+	  "is reinsd running at %s? `reins dev` starts one on this machine.\n"
+	  "  Another address is given by --server or REINS_SERVER; with TLS it begins with https://" },
 	{ STATUS_DEADLINE_EXCEEDED, EXIT_TIMED_OUT,
-	  "no answer from %s in time; see `reins ping`, or allow more with --deadline" },
+	  "allow more with --deadline; `reins ping` shows whether %s answers at all" },
 	{ STATUS_PERMISSION_DENIED, EXIT_DENIED, "%s knows you but does not allow this; ask who runs it" },
 	{ STATUS_UNAUTHENTICATED, EXIT_DENIED,
 	  "%s wants to know who you are: set REINS_TOKEN, or --tls-cert and --tls-key" },

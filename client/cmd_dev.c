@@ -22,7 +22,7 @@
 #define DRAIN "10s"
 #define ASK_NS (2 * NS_PER_S)      /* for one answer while it starts */
 #define PAUSE_NS (10 * NS_PER_MS)  /* between two questions */
-#define LONG_NS (10 * NS_PER_S)    /* after which we say that it takes long */
+#define LONG_NS (5 * NS_PER_S)     /* after which we say that it takes long */
 #define HURRY_NS (5 * NS_PER_S)    /* from the second signal to SIGKILL */
 
 enum { COLOR_SERVER = 36, COLOR_WORKER = 33 };
@@ -45,9 +45,9 @@ static const struct setting table[] = {
 	{ "lease", SETTING_STRING, offsetof(struct conf, lease), "URL", .secret = true,
 	  .help = "Show leases in redis://HOST:PORT/DB instead of memory. Environment: REINS_LEASE." },
 	{ "server-flag", SETTING_LIST, offsetof(struct conf, server_flags), "FLAG",
-	  .help = "A further flag of reinsd, such as --server-flag=--log-level=debug. May be repeated.", .group = "For experts" },
+	  .help = "A further flag of reinsd, such as --server-flag=--log-level=debug.", .group = "For experts" },
 	{ "worker-flag", SETTING_LIST, offsetof(struct conf, worker_flags), "FLAG",
-	  .help = "A further flag of reins-worker, such as --worker-flag=--queues=a,b. May be repeated." },
+	  .help = "A further flag of reins-worker, such as --worker-flag=--queues=a,b." },
 };
 
 static const struct settings_program program = {
@@ -56,6 +56,9 @@ static const struct settings_program program = {
 		   "Ctrl-C ends both: what runs may end within " DRAIN ", then it is stopped and runs again at the next start.\n"
 		   "Ctrl-C again ends it at once. Nothing that was accepted is lost either way.",
 	.usage = "reins dev [flags]",
+	.examples = "For example:\n"
+		    "  reins dev                                  then, in another terminal:\n"
+		    "  reins submit --wait -- echo hello\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 	.env = true,
@@ -248,7 +251,7 @@ static bool wait_until(struct dev *d, bool (*holds)(struct dev *), const char *w
 		if (d->stopping || client_sleep(d->client, PAUSE_NS) < 0)
 			break;
 		if (loop_now_mono_ns(d->cli->loop) > patience) {
-			cli_note(d->cli, "%s; the lines above say why. Waiting on", what);
+			cli_note(d->cli, "%s; the lines above say why. Waiting on; Ctrl-C gives up", what);
 			patience = INT64_MAX;
 		}
 	}

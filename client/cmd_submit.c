@@ -1,6 +1,7 @@
 /* reins submit: one task; with --wait also its log and its end. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cli.h"
 #include "client/follow.h"
@@ -53,6 +54,13 @@ static const struct settings_program program = {
 	.name = "reins submit",
 	.summary = "Submits a task and prints its id: accepted means that it is stored.",
 	.usage = "reins submit [flags] -- COMMAND [ARGUMENT...]",
+	.examples = "For example:\n"
+		    "  reins submit --wait -- echo hello          see its output, exit as it does\n"
+		    "  reins submit -- make -C /srv/model all     hand it in and go home\n"
+		    "  reins submit --working-dir . -- ./train.sh start in this directory, if the\n"
+		    "                                             worker has it too\n"
+		    "  reins submit --wait -- sh -c 'ls | wc -l'  a shell only if you name one\n"
+		    "  reins submit --payload x.py -- python3 -   a script that the worker has not\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 };
@@ -72,7 +80,23 @@ static void print_end(const struct cli *cli, const Reins__V1__Task *t)
 		 error[0] ? ": " : "", error, t->id);
 }
 
-static int wait_for(struct cli *cli, const char *id)
+/* The commonest surprise: a file that is here and not where the program starts. */
+static void tell_about_files(const struct cli *cli, const struct conf *conf, char **args, int n_args)
+{
+	if (conf->spec.working_dir)
+		return;
+	for (int i = 0; i < n_args; i++) {
+		const char *a = args[i];
+		bool relative = a[0] && a[0] != '/' && a[0] != '-' && (i > 0 || strchr(a, '/'));
+		if (relative && access(a, F_OK) == 0) {
+			cli_note(cli, "\"%.100s\" is in this directory; the program started in an empty one. If the worker has this "
+				      "directory too: --working-dir .", a);
+			return;
+		}
+	}
+}
+
+static int wait_for(struct cli *cli, const struct conf *conf, const char *id, char **args, int n_args)
 {
 	struct follow f = { .cli = cli, .task_id = id, .log = cli->json ? FOLLOW_NO_LOG : FOLLOW_BYTES };
 	struct client_error e;
@@ -87,12 +111,14 @@ static int wait_for(struct cli *cli, const char *id)
 		out_json(t, false);
 	else
 		print_end(cli, t);
+	if (!cli->json && t->state == REINS__V1__TASK__STATE__FAILED)
+		tell_about_files(cli, conf, args, n_args);
 	int code = show_exit_code(t);
 	pb_free(t);
 	return code;
 }
 
-static int submit(struct cli *cli, const struct conf *conf, const struct spec *spec)
+static int submit(struct cli *cli, const struct conf *conf, const struct spec *spec, char **args, int n_args)
 {
 	/* Each submit of ours has a key, so sending it again makes no second task. */
 	struct client_method m = client_submit_task;
@@ -113,7 +139,7 @@ static int submit(struct cli *cli, const struct conf *conf, const struct spec *s
 	} else if (conf->wait) {
 		if (!cli->json)
 			cli_note(cli, "task %s", r->task->id);
-		code = wait_for(cli, r->task->id);
+		code = wait_for(cli, conf, r->task->id, args, n_args);
 	} else {
 		code = EXIT_OK;
 		if (cli->json)
@@ -136,7 +162,7 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	origin_find(GIT_NS, &origin);
 	if (spec_build(&conf->spec, args, (size_t)n_args, &origin, &spec, err, sizeof err) < 0)
 		return cli_usage(cli, "%s", err);
-	int code = submit(cli, conf, &spec);
+	int code = submit(cli, conf, &spec, args, n_args);
 	spec_done(&spec);
 	return code;
 }

@@ -14,6 +14,7 @@
 
 #define WAIT_NS (30 * NS_PER_S)          /* one GetTask; idle connections through NAT live longer */
 #define WAIT_WITH_LOG_NS (1 * NS_PER_S)  /* between looks at a log that is not streamed */
+#define FIRST_LOOK_NS (1500 * NS_PER_MS) /* whether it has started */
 #define ANSWER_NS (30 * NS_PER_S)
 #define RETRY_NS (500 * NS_PER_MS)
 #define PATIENCE_NS (300 * NS_PER_S)     /* a server that is gone this long is given up */
@@ -42,7 +43,7 @@ static bool on_chunk(void *arg, const void *message)
 	return true;
 }
 
-static int read_log(struct follow *f, bool wait, int64_t tail_bytes, struct client_error *ret_err)
+static int read_log(struct follow *f, bool wait, int64_t tail_bytes, int64_t deadline_mono_ns, struct client_error *ret_err)
 {
 	Reins__V1__ReadLogsRequest req = REINS__V1__READ_LOGS_REQUEST__INIT;
 	req.task_id = (char *)(uintptr_t)f->task_id;
@@ -51,7 +52,7 @@ static int read_log(struct follow *f, bool wait, int64_t tail_bytes, struct clie
 	req.tail_bytes = tail_bytes;
 	req.offset = tail_bytes ? 0 : f->offset;
 	req.stream = f->stream;
-	return client_stream(f->cli->client, &client_read_logs, &req, f->cli->deadline_mono_ns, on_chunk, f, ret_err);
+	return client_stream(f->cli->client, &client_read_logs, &req, deadline_mono_ns, on_chunk, f, ret_err);
 }
 
 /* After a failure that may pass: 0 after a pause, -1 when it is one to give up at. */
@@ -82,7 +83,7 @@ static int try_again(struct follow *f, struct client_error *err)
 int follow_attempt(struct follow *f, bool wait, int64_t tail_bytes, struct client_error *ret_err)
 {
 	for (;;) {
-		if (read_log(f, wait, tail_bytes, ret_err) == 0)
+		if (read_log(f, wait, tail_bytes, f->cli->deadline_mono_ns, ret_err) == 0)
 			return 0;
 		if (try_again(f, ret_err) < 0)
 			return -1;
@@ -130,11 +131,22 @@ static int drain(struct follow *f, int32_t newest, struct client_error *ret_err)
 	return 0;
 }
 
-/* One stream until it ends. 0: look at the task now. */
+/* Until something is printed we look now and then whether it has started. */
+static int64_t look_ns(const struct follow *f)
+{
+	return f->looked ? WAIT_NS : FIRST_LOOK_NS;
+}
+
+/* One stream until it ends, 0, or until it is time to look, 1. */
 static int follow_log(struct follow *f, struct client_error *ret_err)
 {
-	if (f->log == FOLLOW_NO_LOG || f->no_logs || read_log(f, true, 0, ret_err) == 0)
+	int64_t deadline = f->cli->deadline_mono_ns;
+	if (!f->shown)
+		deadline = min_i64(deadline, now_ns(f) + look_ns(f));
+	if (f->log == FOLLOW_NO_LOG || f->no_logs || read_log(f, true, 0, deadline, ret_err) == 0)
 		return 0;
+	if (ret_err->code == STATUS_DEADLINE_EXCEEDED && deadline < f->cli->deadline_mono_ns)
+		return 1;
 	if (ret_err->code == STATUS_NOT_FOUND) /* no attempt yet; if it is the task, GetTask says so */
 		return 0;
 	if (ret_err->code == STATUS_UNIMPLEMENTED) {
@@ -145,14 +157,29 @@ static int follow_log(struct follow *f, struct client_error *ret_err)
 	return try_again(f, ret_err);
 }
 
+static void tell_what_it_waits_for(struct follow *f, const Reins__V1__Task *t)
+{
+	char reason[sizeof f->waits];
+	f->looked = true;
+	if (t->state != REINS__V1__TASK__STATE__PENDING || !t->pending_reason[0])
+		return;
+	out_clean(t->pending_reason, 0, reason, sizeof reason);
+	if (!strcmp(reason, f->waits))
+		return;
+	cli_note(f->cli, "task %s waits: %s", f->task_id, reason);
+	memcpy(f->waits, reason, sizeof reason);
+}
+
 int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_error *ret_err)
 {
 	for (;;) {
 		int64_t began = now_ns(f);
 		bool with_log = f->log != FOLLOW_NO_LOG && !f->no_logs;
 		Reins__V1__Task *t = NULL;
-		if (follow_log(f, ret_err) < 0 || get_task(f, with_log ? WAIT_WITH_LOG_NS : WAIT_NS, &t, ret_err) < 0)
+		int cut = follow_log(f, ret_err);
+		if (cut < 0 || get_task(f, cut ? 0 : with_log ? WAIT_WITH_LOG_NS : look_ns(f), &t, ret_err) < 0)
 			return -1;
+		tell_what_it_waits_for(f, t);
 		with_log = with_log && !f->no_logs;
 		bool ended = show_is_terminal(t);
 		int32_t newest = t->attempt;

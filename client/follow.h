@@ -24,9 +24,12 @@ struct follow {
 	bool told;                   /* that the connection was lost */
 	bool no_logs;                /* the server does not offer them */
 	int64_t lost_since_mono_ns;  /* 0: not lost */
+	bool looked;                 /* whether it waits for something */
+	char waits[256];             /* what was last told about that */
 };
 
-/* Until the task is terminal and the last byte of its last attempt is written.  0 with the whole task, for
+/* Until the task is terminal and the last byte of its last attempt is written.  If it does not start soon, what it
+ * waits for is told on stderr, and again when that changes.  0 with the whole task, for
  * pb_free; or -1: *ret_err, where DEADLINE_EXCEEDED means that --deadline came first. */
 int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_error *ret_err) MUST_CHECK;
 /* The log of one attempt (f->attempt; 0: the newest) from f->offset; with `wait` until it has ended. `tail_bytes` > 0: only

@@ -19,10 +19,14 @@ static void print_help(void)
 		 "Usage: reins COMMAND [flags] [arguments]\n\nCommands:");
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		out_line("  %-8s  %s", commands[i]->name, commands[i]->summary);
-	out_line("\n`reins COMMAND --help` shows the flags.  The server is --server or REINS_SERVER (default "
-		 "http://127.0.0.1:7346), the token REINS_TOKEN.\n\n"
-		 "Exit codes: 0 done, the task's own with --wait (128 + n: ended by signal n), 64 wrong usage,\n"
-		 "69 server unavailable, 77 denied, 124 timed out, 130 interrupted, 1 anything else.");
+	out_line("\nFor example:\n"
+		 "  reins dev                           in one terminal, and in another:\n"
+		 "  reins submit --wait -- echo hello\n\n"
+		 "`reins COMMAND --help` shows the flags.  The server is --server or REINS_SERVER\n"
+		 "(default http://127.0.0.1:7346), the token REINS_TOKEN.\n\n"
+		 "Exit codes: 0 done, the task's own with --wait (128 + n: ended by signal n),\n"
+		 "64 wrong usage, 69 server unavailable, 77 denied, 124 timed out,\n"
+		 "130 interrupted, 1 anything else.");
 }
 
 static const struct command *find(const char *name)
@@ -46,7 +50,7 @@ static int no_command(int argc, char **argv, int at)
 		}
 	}
 	if (at == argc) {
-		fprintf(stderr, "reins: which command? See `reins --help`\n");
+		fprintf(stderr, "reins: which command? `reins --help` lists them; `reins dev` starts a whole Reins here\n");
 		return EXIT_USAGE;
 	}
 	const char *near = args_nearest(argv[at], commands, ARRAY_LEN(commands));

@@ -12,7 +12,7 @@
 
 static const struct setting table[] = {
 	{ "listen", SETTING_LIST, S(listen), "ADDR", "127.0.0.1:7346", .group = "Network",
-	  .help = "Address to serve, clear text (HOST:PORT, unix:PATH) or TLS (tls://HOST:PORT). May be repeated." },
+	  .help = "Address to serve, clear text (HOST:PORT, unix:PATH) or TLS (tls://HOST:PORT)." },
 	{ "tls-cert", SETTING_STRING, S(tls_cert), "FILE", NULL, .help = "Certificate chain for tls:// listeners (PEM)." },
 	{ "tls-key", SETTING_STRING, S(tls_key), "FILE", NULL, .help = "Its private key (PEM)." },
 	{ "client-ca", SETTING_STRING, S(client_ca), "FILE", NULL,
@@ -25,6 +25,8 @@ static const struct setting table[] = {
 
 	{ "store", SETTING_STRING, S(store), "URL", "sqlite:reins.db", .group = "Store and lease table",
 	  .help = "Where tasks live: sqlite:PATH for one machine, or postgres://USER@HOST:PORT/DATABASE." },
+	{ "move-from", SETTING_STRING, S(move_from), "URL", NULL,
+	  .help = "Move all tasks from this store (sqlite:PATH) into the empty one of --store, then exit. No master may use either." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
@@ -77,6 +79,12 @@ const struct settings_program server_settings = {
 	.summary = "reinsd is the master of Reins: it takes tasks over gRPC, keeps them in the store and\n"
 		   "dispatches them to workers. It makes and upgrades its schema by itself.",
 	.usage = "reinsd [flags]",
+	.examples = "For example:\n"
+		    "  reinsd                       for this machine alone, tasks in ./reins.db\n"
+		    "                               (`reins dev` starts a worker with it)\n"
+		    "  reinsd --store postgres://reins@db/reins --lease redis://cache:6379\n"
+		    "  reinsd --listen tls://0.0.0.0:7346 --tls-cert server.pem \\\n"
+		    "         --tls-key server-key.pem --client-ca ca.pem     (files of deploy/tls)\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 	.env = true,

@@ -6,7 +6,7 @@
 
 struct server_config {
 	struct setting_list listen;
-	char *store, *lease, *redis_prefix, *master_id;
+	char *store, *move_from, *lease, *redis_prefix, *master_id;
 	char *tls_cert, *tls_key, *client_ca;
 	bool insecure;
 	int64_t heartbeat_interval_ns, lease_ttl_ns, task_key_ttl_ns;

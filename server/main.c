@@ -19,6 +19,7 @@
 #include "server/engine/engine.h"
 #include "server/lease/memory/memory.h"
 #include "server/lease/redis/redis.h"
+#include "server/move/move.h"
 #include "server/notify.h"
 #include "server/rpc/rpc.h"
 #include "server/stores.h"
@@ -385,6 +386,11 @@ int main(int argc, char **argv)
 	}
 	if (setup_log(&s.cfg))
 		return EXIT_USAGE;
+	if (s.cfg.move_from) {
+		int code = move_run(s.cfg.move_from, s.cfg.store);
+		settings_done(&server_settings, &s.cfg);
+		return code;
+	}
 	int rc = start(&s);
 	if (rc == 0)
 		loop_run(s.loop);

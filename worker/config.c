@@ -48,8 +48,13 @@ static const struct setting table[] = {
 
 const struct settings_program worker_program = {
 	.name = "reins-worker",
-	.summary = "Runs the tasks of a Reins master on this machine.",
-	.usage = "reins-worker --server URL[,URL…] [flags]",
+	.summary = "reins-worker runs tasks on this machine. It connects to the master (reinsd) and keeps trying while\n"
+		   "there is none; what a task did while nobody could be told is kept and told later.",
+	.usage = "reins-worker [flags]",
+	.examples = "For example:\n"
+		    "  reins-worker                               the master is on this machine\n"
+		    "  reins-worker --server https://master:7346 --id gpu-1 --tls-ca ca.pem \\\n"
+		    "               --tls-cert worker-gpu-1.pem --tls-key worker-gpu-1-key.pem\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 	.env = true,

@@ -278,7 +278,9 @@ static int connect_to(struct client *c, const struct endpoint_addr *addr, int64_
 	if (c->interrupted)
 		fail_interrupted(ret_err);
 	else if (c->link == LINK_CLOSED)
-		fail(ret_err, STATUS_UNAVAILABLE, true, "%s: %s", c->server, c->link_text);
+		/* Which of the addresses it was may be said there already. */
+		fail(ret_err, STATUS_UNAVAILABLE, true, "%s%s%s", strstr(c->link_text, c->server) ? "" : c->server,
+		     strstr(c->link_text, c->server) ? "" : ": ", c->link_text);
 	else
 		fail(ret_err, STATUS_UNAVAILABLE, true, "%s: no answer in time", c->server);
 	drop_channel(c);

@@ -46,6 +46,7 @@ struct settings_program {
 	const struct setting *table;
 	size_t n;
 	bool env;              /* read REINS_… (not by tools whose flags make no sense there) */
+	const char *examples;  /* lines for --help, printed as they are; NULL: none */
 };
 
 enum settings_outcome { SETTINGS_RUN, SETTINGS_EXIT_0, SETTINGS_EXIT_64 };

@@ -109,9 +109,13 @@ static void common_entries(struct help *h, const struct settings_program *prog)
 	entry(h, "help", NULL, "Print this text.");
 	entry(h, "version", NULL, "Print the version.");
 	end_line(h);
-	wrap(h, 0, prog->env ? "Each setting may be given as a flag, as an environment variable (REINS_LEASE_TTL "
-			       "for --lease-ttl), or in the file; the first of these wins." :
-			       "Each setting may be given as a flag or in the file; the flag wins.");
+	char last[256] = "Each setting may be given as a flag or in the file; the flag wins.", env[64];
+	if (prog->env && prog->n) {
+		settings_env_name(prog->table[0].name, env, sizeof(env));
+		snprintf(last, sizeof(last), "Each setting may be given as a flag, as an environment variable (%s for --%s), or in "
+			 "the file; the first of these wins.", env, prog->table[0].name);
+	}
+	wrap(h, 0, last);
 	end_line(h);
 }
 
@@ -126,6 +130,10 @@ char *settings_help(const struct settings_program *prog)
 	h.column = 7;
 	wrap(&h, 7, prog->usage);
 	end_line(&h);
+	if (prog->examples) {
+		end_line(&h);
+		put(&h, prog->examples, strlen(prog->examples));
+	}
 	const char *group = NULL;
 	for (size_t i = 0; i < prog->n; i++) {
 		const char *own = prog->table[i].group ? prog->table[i].group : group ? group : "Flags";

@@ -113,23 +113,24 @@ static int explain(struct tls_stream *t, const char *doing, int ssl_error)
 {
 	struct stream *s = &t->k.s;
 	int sys = errno;
-	const char *who = t->server_name ? t->server_name : s->peer.address;
+	/* A client's name for the server; who logs a server's line knows the peer's address. */
+	const char *with = t->server_name ? " with " : "", *who = t->server_name ? t->server_name : "";
 	unsigned long e = ERR_peek_error();
 
 	if (ssl_error == SSL_ERROR_SYSCALL && sys)
-		return stream_fail(s, -sys, "%s with %s: %s", doing, who, strerror(sys));
+		return stream_fail(s, -sys, "%s%s%s: %s", doing, with, who, strerror(sys));
 	if (ssl_error == SSL_ERROR_SYSCALL || ssl_error == SSL_ERROR_ZERO_RETURN ||
 	    (ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) == SSL_R_UNEXPECTED_EOF_WHILE_READING))
-		return stream_fail(s, -ECONNRESET, "%s with %s: the peer ended the connection without a goodbye", doing, who);
+		return stream_fail(s, -ECONNRESET, "%s%s%s: the peer ended the connection without a goodbye", doing, with, who);
 	if (ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) == SSL_R_CERTIFICATE_VERIFY_FAILED) {
 		long result = SSL_get_verify_result(t->ssl);
-		return stream_fail(s, -EPROTO, "%s with %s: certificate%s refused: %s%s", doing, who, t->refused,
+		return stream_fail(s, -EPROTO, "%s%s%s: certificate%s refused: %s%s", doing, with, who, t->refused,
 				   X509_verify_cert_error_string(result), verify_hint(result));
 	}
 	const char *reason = ERR_GET_LIB(e) == ERR_LIB_SSL ? alert_text(ERR_GET_REASON(e)) : NULL;
 	if (!reason)
 		reason = ERR_reason_error_string(e);
-	return stream_fail(s, -EPROTO, "%s with %s: %s", doing, who, reason ? reason : "error in OpenSSL");
+	return stream_fail(s, -EPROTO, "%s%s%s: %s", doing, with, who, reason ? reason : "error in OpenSSL");
 }
 
 /* A peer that refuses us sends an alert and closes; our next write meets the reset first. */
@@ -339,8 +340,8 @@ static void handshake_done(struct tls_stream *t)
 
 	t->budget = NULL;
 	if (tls_peer_read(t->ssl, &s->peer) < 0) {
-		break_off(t, stream_fail(s, -EPROTO, "TLS handshake with %s: certificate refused: certificate has expired",
-					 s->peer.address));
+		break_off(t, stream_fail(s, -EPROTO, "TLS handshake%s%s: certificate refused: certificate has expired",
+					 t->server_name ? " with " : "", t->server_name ? t->server_name : ""));
 		return;
 	}
 	SSL_get0_alpn_selected(t->ssl, &alpn, &alpn_len);

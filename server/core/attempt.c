@@ -7,6 +7,9 @@
  * that is listed all the same is told to stop, which it has done already. */
 #define DONE_MAX 1024
 
+/* Of a dispatch beside its spec, about. */
+#define DISPATCH_BYTES 256
+
 /* ---- what several inputs do ---- */
 
 /* `release`: the lease table has it too. */
@@ -68,10 +71,12 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 	f->lease_ns = c->cfg.lease_ttl_ns;
 }
 
-/* The row is RUNNING here: own and send, or give it back if nobody is there to send it to. */
+/* The row is RUNNING here: own and send, or give it back if nobody is there to send it to, or has no room for it. */
 static void send(struct core *c, struct job *j)
 {
 	struct worker *w = j->worker;
+	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
+	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
 	if (stale && stale->session > j->session) {
 		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
@@ -81,7 +86,7 @@ static void send(struct core *c, struct job *j)
 	}
 	if (stale)
 		job_free(c, stale);
-	if (!worker_can_send(w, j->session) || j->cancel) {
+	if (!worker_can_send(w, j->session) || !worker_has_room(w, bytes) || j->cancel) {
 		/* By its old name in the lease table: job_at would name the next attempt until the state changes. */
 		bool held = j->holds;
 		free_slot(c, j, false);
@@ -90,6 +95,7 @@ static void send(struct core *c, struct job *j)
 			emit_worker(c, CORE_DO_RELEASE, w)->at = job_at(j);
 		return;
 	}
+	j->sent_bytes = bytes;
 	job_set_state(c, j, JOB_SENT);
 	j->accept_by = c->now + c->cfg.accept_timeout_ns;
 	if (w->number_step != c->step) {

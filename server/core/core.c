@@ -5,6 +5,9 @@
 #include <assert.h>
 #include <string.h>
 
+/* Before any spec was seen: neither as if all were empty, nor as if all were the largest. */
+#define SPEC_GUESS_FIRST (64 * 1024)
+
 void core_config_default(struct core_config *cfg)
 {
 	*cfg = (struct core_config){
@@ -198,6 +201,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	c->store_up = c->lease_up = true;
 	c->due_hint = NEVER;
 	rng_seed(&c->rng, cfg->seed);
+	c->spec_guess = SPEC_GUESS_FIRST;
 	heap_init(&c->timers, timer_less);
 	timer_init(&c->reconcile, TIMER_RECONCILE);
 	timer_init(&c->due_timer, TIMER_DUE);

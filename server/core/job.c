@@ -25,6 +25,9 @@ static const uint32_t legal[JOB_STATES] = {
 	[JOB_DONE] = BIT(JOB_RECORDING) | BIT(JOB_RUNNING) | BIT(JOB_LEFT),
 };
 
+/* On its way to a worker that has not said yet that it has it. */
+static bool given_state(enum job_state s) { return s >= JOB_PREEMPTING && s <= JOB_SENT; }
+
 static bool by_task_state(enum job_state s) { return s <= JOB_CLAIMING; }
 
 static void index_out(struct core *c, struct job *j)
@@ -47,8 +50,12 @@ static void left_state(struct core *c, struct job *j)
 	c->n_state[j->state]--;
 	if (j->state == JOB_READY && heap_has(&j->worst))
 		window_remove(c, j);
+	if (given_state(j->state))
+		j->worker->n_given--;
 	if (j->state == JOB_SENT || j->state == JOB_DONE)
 		list_remove(&j->sent);
+	if (j->state == JOB_SENT)
+		j->worker->sent_bytes -= j->sent_bytes;
 	if (j->state == JOB_WAITING)
 		timer_set(c, &j->timer, NEVER);
 	if (j->state == JOB_DONE)
@@ -59,6 +66,7 @@ void job_set_state(struct core *c, struct job *j, enum job_state to)
 {
 	assert(legal[j->state] & BIT(to));
 	bool moves = by_task_state(j->state) != by_task_state(to);
+	bool given = given_state(j->state);
 	if (moves)
 		index_out(c, j);
 	left_state(c, j);
@@ -66,8 +74,15 @@ void job_set_state(struct core *c, struct job *j, enum job_state to)
 	c->n_state[to]++;
 	if (moves)
 		index_in(c, j);
-	if (to == JOB_SENT)
+	if (given_state(to))
+		j->worker->n_given++;
+	else if (given)
+		worker_refresh(c, j->worker, false);
+	if (to == JOB_SENT) {
 		list_push_back(&j->worker->sent, &j->sent);
+		j->worker->sent_bytes += j->sent_bytes;
+		worker_refresh(c, j->worker, false);
+	}
 	if (to == JOB_DONE) {
 		list_push_back(&j->worker->done, &j->sent);
 		j->worker->n_done++;
@@ -137,6 +152,7 @@ static void detach(struct core *c, struct job *j)
 	job_answered(c, j);
 	if (j->holds)
 		worker_free_slot(c, w, j);
+	worker_refresh(c, w, false);
 	list_remove(&j->at_worker);
 	w->n_jobs--;
 	j->worker = NULL;

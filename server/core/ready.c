@@ -9,7 +9,8 @@
 #include <assert.h>
 #include <string.h>
 
-#define PICK_BUDGET 20000   /* workers looked at in one step, so that a step stays short */
+#define PICK_BUDGET 65536   /* workers looked at in one step, so that a step stays short; more than there can be */
+#define CLAIM_BYTES (64 * 1024 * 1024) /* of specs that the store hands over at a time, about */
 #define SPARE_CLASSES 16    /* empty classes that a queue keeps */
 #define FRESH_MAX 8         /* workers looked at one by one; more: all parked classes are tried again */
 
@@ -311,15 +312,17 @@ static void unpark_fresh(struct core *c)
 	}
 }
 
+/* A claim brings the spec into memory; how large it is shows only then. */
 static bool may_give(const struct core *c)
 {
 	return c->store_up && c->n_free > 0 && c->pause.at == NEVER &&
-	       in_flight(c) < (size_t)c->cfg.in_flight_claims;
+	       in_flight(c) < (size_t)c->cfg.in_flight_claims && in_flight(c) * c->spec_guess < CLAIM_BYTES;
 }
 
 void window_pick(struct core *c)
 {
 	int64_t budget = PICK_BUDGET;
+	c->eager_budget = PICK_BUDGET; /* of the next step */
 	c->again = false;
 	unpark_fresh(c);
 	while (may_give(c) && c->order.len) {
@@ -350,7 +353,7 @@ void window_pick(struct core *c)
 static struct worker *eager_match(struct core *c, const struct core_event *ev, struct queue *q)
 {
 	const struct core_task *t = &ev->task;
-	if (ev->due_in_ns > 0 || !c->queues_known || !may_give(c) || job_by_task(c, &t->id))
+	if (ev->due_in_ns > 0 || !c->queues_known || !may_give(c) || c->eager_budget <= 0 || job_by_task(c, &t->id))
 		return NULL;
 	bool unread = key_before(q->cursor, KEY_END);
 	if (unread && q->cursor.priority >= t->priority)
@@ -358,8 +361,7 @@ static struct worker *eager_match(struct core *c, const struct core_event *ev, s
 	unpark_fresh(c);
 	if (c->order.len && head_of(container_of(heap_top(&c->order), struct queue, order))->t.priority >= t->priority)
 		return NULL;
-	int64_t budget = PICK_BUDGET;
-	return worker_match(c, q, &t->need, t->exclusive, 0, &budget);
+	return worker_match(c, q, &t->need, t->exclusive, 0, &c->eager_budget);
 }
 
 void window_submit(struct core *c, const struct core_event *ev)

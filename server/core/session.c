@@ -51,6 +51,25 @@ void hello_free(struct core *c, struct hello *h)
 	free(h);
 }
 
+static int by_ref(const void *a, const void *b)
+{
+	const struct core_attempt *x = a, *y = b;
+	int r = memcmp(&x->task, &y->task, sizeof(x->task));
+	return r ? r : x->attempt < y->attempt ? -1 : x->attempt > y->attempt;
+}
+
+/* Ordered, and each attempt once: of one that is listed twice a store might adopt the first and fence the second. */
+static size_t sort_held(struct core_attempt *held, size_t n)
+{
+	size_t kept = 0;
+	if (n)
+		qsort(held, n, sizeof(*held), by_ref);
+	for (size_t i = 0; i < n; i++)
+		if (kept == 0 || by_ref(&held[kept - 1], &held[i]) != 0)
+			held[kept++] = held[i];
+	return kept;
+}
+
 static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 {
 	struct hello *h = xcalloc(1, sizeof(*h));
@@ -70,6 +89,7 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	}
 	if (h->n_held)
 		memcpy(h->held, ev->hello.held, h->n_held * sizeof(*h->held));
+	h->n_held = sort_held(h->held, h->n_held);
 	return h;
 }
 

@@ -139,12 +139,14 @@ static void check_worker(const struct core *c, const struct worker *w)
 {
 	struct usage need = { 0 };
 	int32_t used = 0, unanswered = 0;
-	size_t n = 0, done = 0;
+	size_t n = 0, done = 0, given = 0, bytes = 0;
 	list_each(it, &w->jobs) {
 		const struct job *j = container_of(it, struct job, at_worker);
 		CHECK(j->worker == w);
 		n++;
 		done += j->state == JOB_DONE;
+		given += j->state >= JOB_PREEMPTING && j->state <= JOB_SENT;
+		bytes += j->state == JOB_SENT ? j->sent_bytes : 0;
 		unanswered += j->unanswered;
 		CHECK((j->state == JOB_SENT || j->state == JOB_DONE) == !list_empty(&j->sent));
 		CHECK(!list_empty(&j->link_retry) ? j->tb == TB_RETRY && j->state == JOB_TAKING_BACK : true);
@@ -159,6 +161,7 @@ static void check_worker(const struct core *c, const struct worker *w)
 		need.cpu_millis += j->t.need.cpu_millis;
 		need.memory_bytes += j->t.need.memory_bytes;
 	}
+	CHECK(given == w->n_given && bytes == w->sent_bytes);
 	CHECK(used == w->used && n == w->n_jobs && done == w->n_done && unanswered == w->unanswered);
 	CHECK(need.gpus == w->used_need.gpus && need.cpu_millis == w->used_need.cpu_millis &&
 	      need.memory_bytes == w->used_need.memory_bytes);

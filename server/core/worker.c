@@ -7,6 +7,9 @@
 #include <assert.h>
 #include <string.h>
 
+/* Dispatches that a worker has not accepted yet wait in its stream's queue, which ends the stream when it overflows. */
+#define UNACCEPTED_MAX (8 * 1024 * 1024)
+
 static struct worker *from_free(const struct heap_node *n) { return container_of(n, struct worker, free); }
 
 static bool free_less(const struct heap_node *a, const struct heap_node *b)
@@ -145,10 +148,16 @@ struct worker *worker_match(struct core *c, const struct queue *q, const struct 
 	return best;
 }
 
+bool worker_has_room(const struct worker *w, size_t bytes)
+{
+	return w->sent_bytes == 0 || w->sent_bytes + bytes <= UNACCEPTED_MAX;
+}
+
 static bool takes_something(const struct core *c, const struct worker *w)
 {
 	return w->peer && !w->opening && !w->draining && w->unanswered == 0 && c->now >= w->hold_until &&
-	       w->used < w->capacity.slots;
+	       w->used < w->capacity.slots && w->sent_bytes < UNACCEPTED_MAX &&
+	       w->n_given * c->spec_guess < UNACCEPTED_MAX;
 }
 
 void worker_refresh(struct core *c, struct worker *w, bool gained)

@@ -205,7 +205,7 @@ static void on_pulse(struct loop_timer *t)
 void engine_on_store_state(struct engine *e, bool up, const char *text)
 {
 	if (up)
-		log_info("store", NULL, "up: %s", text);
+		log_info("store", NULL, "up%s%s", *text ? ": " : "", text);
 	else
 		log_warn("store", NULL, "down: %s", text);
 	e->store_up = up;
@@ -220,7 +220,7 @@ void engine_on_store_state(struct engine *e, bool up, const char *text)
 void engine_on_lease_state(struct engine *e, bool up, const char *text)
 {
 	if (up)
-		log_info("lease", NULL, "up: %s", text);
+		log_info("lease", NULL, "up%s%s", *text ? ": " : "", text);
 	else
 		log_warn("lease", NULL, "down, going on without: %s", text);
 	e->lease_up = up;

@@ -23,6 +23,7 @@
 #define STOPPING "the master stops; connect again, or to another"
 #define SLOTS_MAX 10000
 #define QUEUES_MAX 1000
+#define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
 #define START_DELAY_NS (200 * NS_PER_MS)
 
@@ -281,8 +282,8 @@ static void on_log(struct session *s, const Reins__V1__Log *m)
 	if (parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
 	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
-	if (m->offset < 0 || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
-		(void)bad_message(s, "log: offset below 0, more than 64 KiB, or no such stream");
+	if (m->offset < 0 || m->offset > LOG_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
+		(void)bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
 		return;
 	}
 	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
@@ -365,7 +366,7 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 	rec->signal = m->signal;
 	rec->result_too_large = too_large ? (int64_t)m->result.len
 			      : m->result_bytes > (int64_t)m->result.len ? m->result_bytes : 0;
-	rec->log_end = m->log_end;
+	rec->log_end = max_i64(0, min_i64(m->log_end, LOG_OFFSET_MAX));
 	if (pb_timestamp_us(m->started_at, &rec->started_wall_us))
 		rec->started_wall_us = 0;
 	if (pb_timestamp_us(m->finished_at, &rec->finished_wall_us))

@@ -14,6 +14,7 @@ import time
 
 import stubs
 import grpc
+from certs import Certs
 import psycopg2
 import pytest
 import redis
@@ -23,12 +24,15 @@ BUILD = pathlib.Path(os.environ.get("REINS_BUILD", ROOT / "build")).resolve()
 REINSD = BUILD / "server" / "reinsd"
 PATIENCE = float(os.environ.get("REINS_PATIENCE", "30"))  # longest wait for anything that must happen
 
-# Long enough that a loaded machine loses nobody by accident.
-CALM = {"heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s"}
+# Long enough that a loaded machine loses nobody, and no word to Redis, by accident.
+CALM = {
+    "heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s",
+    "redis-timeout": "1s",
+}
 # For tests in which leases end.
 QUICK = {
     "heartbeat-interval": "250ms", "lease-ttl": "1500ms", "accept-timeout": "1s", "disconnect-grace": "200ms",
-    "reconcile-interval": "300ms", "recovery-interval": "500ms",
+    "reconcile-interval": "300ms", "recovery-interval": "500ms", "redis-timeout": "1s",
 }
 
 
@@ -190,9 +194,10 @@ class Redis:
 
 
 class Cluster:
-    """A database, and a reinsd that is started with flags (without the two dashes) over those of CALM."""
+    """A database, and a reinsd that is started with flags (without the two dashes) over those of CALM; with tls,
+    it and its clients have certificates."""
 
-    def __init__(self, postgres, redis_server, folder, flags=None, env=None):
+    def __init__(self, postgres, redis_server, folder, flags=None, env=None, tls=False):
         self.postgres, self.redis_server, self.folder = postgres, redis_server, folder
         self.database = postgres.create_database()
         redis_server.start()
@@ -201,8 +206,10 @@ class Cluster:
         self.keys.flushdb()
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
+        self.certs = Certs(folder / f"tls-{self.database}") if tls else None
+        listen = {"listen": f"tls://{self.address}", **self.certs.server_flags()} if tls else {"listen": self.address}
         self.flags = {
-            "listen": self.address, "store": postgres.url(self.database), "lease": redis_server.url(redis_db),
+            **listen, "store": postgres.url(self.database), "lease": redis_server.url(redis_db),
             "master-id": "m1", "log-level": "debug", **CALM, **(flags or {}),
         }
         self.env = dict(env or {})
@@ -230,7 +237,7 @@ class Cluster:
     def health(self, service=""):
         """SERVING, NOT_SERVING, or None while nobody answers."""
         request = stubs.health_pb2.HealthCheckRequest(service=service)
-        with grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with self.open_channel([("grpc.use_local_subchannel_pool", 1)]) as channel:
             try:
                 reply = stubs.every.health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
             except grpc.RpcError as e:
@@ -271,6 +278,8 @@ class Cluster:
             status = self.stop()
             if running:
                 assert status == 0, f"reinsd ended with {status}\n{self.log()[-6000:]}"
+            reports = [line for line in self.log().splitlines() if "runtime error:" in line or "Sanitizer" in line]
+            assert not reports, reports
         finally:
             if self.process and self.process.poll() is None:
                 self.kill9()
@@ -279,12 +288,27 @@ class Cluster:
 
     # ---- its clients ----
 
+    @property
+    def url(self):
+        """For --server of reins and reins-worker."""
+        return f"https://{self.address}" if self.certs else self.address
+
+    def worker_flags(self, name):
+        """What a reins-worker of that id needs to be let in, by the names of Worker's arguments."""
+        flags = self.certs.worker(name) if self.certs else {}
+        return {key.replace("-", "_"): value for key, value in flags.items()}
+
+    def open_channel(self, options, credentials=None):
+        if not self.certs:
+            return grpc.insecure_channel(self.address, options=options)
+        return grpc.secure_channel(self.address, credentials or self.certs.credentials(), options=options)
+
     def channel(self, *options):
-        # A broken connection is tried anew at once: tests restart the master and wait for it.
-        channel = grpc.insecure_channel(
-            self.address,
-            options=[("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50),
-                     ("grpc.min_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200),
+        # A broken connection is tried anew at once: tests restart the master and wait for it. The "min" is how long one
+        # try may take, TLS included.
+        channel = self.open_channel(
+            [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50),
+                     ("grpc.min_reconnect_backoff_ms", 10000), ("grpc.max_reconnect_backoff_ms", 200),
                      ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *options],
         )
         self._channels.append(channel)
@@ -412,16 +436,18 @@ def need_reinsd():
 
 
 @pytest.fixture
-def make_cluster(servers, need_reinsd):
-    """make_cluster(flags, env) -> a Cluster that is not started; ended with the test. One at a time."""
+def make_cluster(servers, need_reinsd, request):
+    """make_cluster(flags, env, tls) -> a Cluster that is not started; ended with the test. One at a time."""
     made = []
 
-    def make(flags=None, env=None):
-        made.append(Cluster(*servers, flags, env))
+    def make(flags=None, env=None, tls=False):
+        made.append(Cluster(*servers, flags, env, tls))
         return made[-1]
 
     yield make
     for cluster in made:
+        if getattr(request.node, "has_failed", False):
+            print(f"---- {cluster.log_path.name}\n{cluster.log()[-6000:]}")  # pytest shows it with the failure
         cluster.close()
 
 

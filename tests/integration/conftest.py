@@ -13,6 +13,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import stubs as contract  # noqa: E402
 from cluster import cluster, make_cluster, need_reinsd, quick, servers, shared  # noqa: E402,F401
 from fake_worker import make_worker  # noqa: E402,F401
+from real_worker import start_worker  # noqa: E402,F401
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.when == 'call' and report.failed:
+        item.has_failed = True
 
 
 @pytest.fixture(scope='session')

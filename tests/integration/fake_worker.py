@@ -115,6 +115,8 @@ class FakeWorker:
             stream = self.stream = Stream(self, self.address)
         if previous:
             previous.half_close()
+            if previous.status:
+                previous.close()
         pieces = [refs[i : i + piece] for i in range(0, len(refs), piece)] or [[]]
         for i, part in enumerate(pieces):
             hello = W.Hello(last=i == len(pieces) - 1)

@@ -17,7 +17,7 @@ class Worker:
                     'kill-grace': '1s', 'log-level': 'debug'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
         self.command = [str(build_dir / 'worker' / 'reins-worker')]
-        self.command += [f'--{k}={v}' for k, v in settings.items()]
+        self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
         self.process = None
         self.log_path = folder / 'worker.log'
 
@@ -70,3 +70,21 @@ def wait_gone(pid):
     while alive(pid):
         assert time.monotonic() < end, f'process {pid} is still there'
         time.sleep(0.01)
+
+
+# ---- a fixture; test modules get it through conftest.py ----
+
+
+@pytest.fixture
+def start_worker(build_dir, tmp_path):
+    """start_worker(cluster, id, flags) -> a Worker that runs; ended with the test."""
+    made = []
+
+    def start(cluster, name='w1', **flags):
+        folder = tmp_path / f'{name.replace("/", "_")}-{len(made)}'
+        folder.mkdir()
+        made.append(Worker(build_dir, folder, cluster.url, **{'id': name, **cluster.worker_flags(name), **flags}))
+        return made[-1].start()
+    yield start
+    for w in made:
+        w.stop()

@@ -375,6 +375,31 @@ def test_wait_follows_a_log_as_it_grows(reins, fake):
     assert b'77 bytes of the log were not kept' in err
 
 
+@pytest.mark.parametrize('how', [('submit', '--wait'), ('submit', '--wait', '-o', 'json'), ('wait',), ('logs', '-f')])
+def test_what_a_task_waits_for_is_told_once(reins, fake, how):
+    task = fake.add(state='PENDING', pending_reason='needs gpus=2;\nthe largest connected worker has 1')
+    fake.finish = lambda f, t: t.CopyFrom(task)
+    fake.release[task.id] = threading.Event()
+    args = ('--', 'x') if how[0] == 'submit' else (task.id,)
+    r = reins(*how, '--deadline', '4s', *args)
+    assert r.returncode == 124
+    assert r.stderr.count(b'waits: needs gpus=2; the largest connected worker has 1') == 1, r.stderr
+    assert len(fake.requests) < 10
+
+
+def test_a_file_that_is_here_and_not_there(reins, fake, tmp_path):
+    (tmp_path / 'train.py').touch()
+    fake.finish = lambda f, t: f.end(t, 'FAILED', exit_code=2)
+    r = reins('submit', '--wait', '--', 'python3', '-u', 'train.py')
+    assert r.returncode == 2 and b'"train.py" is in this directory' in r.stderr and b'--working-dir .' in r.stderr
+    for args in (['--working-dir=.', '--', 'python3', 'train.py'], ['--', 'python3', 'else.py'], ['--', 'train.py', '-']):
+        r = reins('submit', '--wait', *args)
+        assert r.returncode == 2 and b'is in this directory' not in r.stderr
+    fake.finish = lambda f, t: f.end(t, 'COMPLETED', exit_code=0)
+    r = reins('submit', '--wait', '--', 'ls', 'train.py')
+    assert r.returncode == 0 and b'is in this directory' not in r.stderr
+
+
 def test_wait_sees_all_attempts_of_a_server_that_does_not_follow(reins, fake):
     fake.follows = False
 
@@ -590,9 +615,9 @@ def test_tls(reins, fake, stubs, tmp_path):
         r = reins('ping', '--server', url, extra_env={
             'REINS_TLS_CA': 'ca.pem', 'REINS_TLS_CERT': 'client.pem', 'REINS_TLS_KEY': 'client.key'})
         assert r.returncode == 0, r.stderr
-        assert reins('ping', '--server', url, '--tls-ca', 'other.pem', *own).returncode == 69
-        assert reins('ping', '--server', f'https://127.0.0.1:{fake.port}', '--tls-ca', 'ca.pem', *own).returncode == 69
-        assert reins('ping', '--server', url, '--tls-ca', 'ca.pem').returncode == 69
+        assert reins('ping', '--server', url, '--tls-ca', 'other.pem', *own).returncode == 77
+        assert reins('ping', '--server', f'https://127.0.0.1:{fake.port}', '--tls-ca', 'ca.pem', *own).returncode == 77
+        assert reins('ping', '--server', url, '--tls-ca', 'ca.pem').returncode in (69, 77)  # as the server puts it
         r = reins('ping', '--server', url, '--tls-ca', 'none.pem')
         assert r.returncode == 64 and b'none.pem' in r.stderr
     finally:

@@ -1,10 +1,12 @@
 """reins dev: the whole of Reins in one command, from outside."""
+import fcntl
 import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -208,29 +210,46 @@ def test_what_cannot_be(make_dev):
 
 
 def test_flags_are_handed_on(make_dev):
-    dev = make_dev('--server-flag=--master-id=m7', '--worker-flag=--queues=a,b', '--worker-flag=--id=w7').start()
+    dev = make_dev('--server-flag=--master-id=m7', '--worker-flag=--id=w7').start()
     assert json.loads(dev.run('workers', '-o', 'json'))['workerId'] == 'w7'
-    assert json.loads(dev.run('workers', '-o', 'json'))['queues'] == ['a', 'b']
     assert 'master m7' in dev.run('ping')
     assert dev.end() == 0
 
 
-def test_a_line_on_a_terminal_has_colors(make_dev):
+def test_on_a_terminal(make_dev):
+    """Colours, and a Ctrl-C that the terminal sends to all of its foreground: the two must hear of it from us alone."""
     dev = make_dev()
     main, side = os.openpty()
-    dev.process = subprocess.Popen(dev.command, stdin=subprocess.DEVNULL, stdout=open(dev.out, 'wb'), stderr=side,
-                                   env=dev.env | {'TERM': 'xterm'}, start_new_session=True)
+    with open(dev.out, 'wb') as out:
+        dev.process = subprocess.Popen(dev.command, stdin=side, stdout=out, stderr=side, env=dev.env, start_new_session=True,
+                                       preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     os.close(side)
     text = b''
-    end = time.monotonic() + DEADLINE
-    while b'\033[36mreinsd |\033[0m ' not in text or b'\033[33mworker |\033[0m ' not in text:
-        assert time.monotonic() < end, text
-        text += os.read(main, 4096)
-    dev.process.send_signal(signal.SIGINT)
+
+    def read_until(condition):
+        nonlocal text
+        end = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < end, text
+            text += os.read(main, 4096)
+
+    read_until(lambda: b'\033[36mreinsd |\033[0m ' in text and b'\033[33mworker |\033[0m ' in text)
+    dev.err.touch()
+    dev.wait(lambda: READY.search(dev.out.read_text()), 'the line that it is ready')
+    dev.url = READY.search(dev.out.read_text()).group(1)
+    marker = dev.folder / 'go'
+    task = dev.run('submit', '--', 'sh', '-c', f'echo begun; while [ ! -e {marker} ]; do sleep 0.05; done; echo ended').strip()
+    dev.wait(lambda: dev.run('logs', task) == 'begun\n', 'it runs')
+    os.write(main, b'\x03')
+    read_until(lambda: b'draining' in text)
+    marker.touch()
     try:
-        while os.read(main, 4096):
-            pass
+        read_until(lambda: False)
     except OSError:  # EIO: nobody has the other end any more
         pass
     os.close(main)
-    assert dev.process.wait(DEADLINE) == 0
+    assert dev.process.wait(DEADLINE) == 0, text
+    assert text.count(b'ending;') == 1 and b'second signal' not in text, text
+    dev.start()
+    assert dev.run('logs', task) == 'begun\nended\n'
+    assert dev.end() == 0

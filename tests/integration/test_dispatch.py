@@ -304,3 +304,14 @@ def test_time_limit_is_the_workers(cluster, make_worker):
     worker.outcome(ref, kind=Kind.TIMED_OUT, signal=9)
     done = cluster.finished(t.id)
     assert done.state == State.FAILED and done.attempts[0].cause
+
+
+def test_many_large_tasks_and_a_worker_with_many_slots(cluster, make_worker):
+    """More than a stream's queue takes: they come one after the other, on one stream."""
+    payload = bytes(1 << 20)
+    ids = [cluster.submit(payload=payload).id for _ in range(60)]
+    worker = make_worker(cluster, slots=1000)
+    tasks = [cluster.finished(i) for i in ids]
+    assert {t.state for t in tasks} == {State.COMPLETED}
+    assert {len(worker.dispatched)} == {60} and worker.session == 1 and worker.stream.status is None
+    assert all(a.end in (End.SUCCEEDED, End.RECALLED) for t in tasks for a in t.attempts)

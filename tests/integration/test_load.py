@@ -10,7 +10,8 @@ from fake_worker import Kind, Verdict, W
 State, T = stubs.State, stubs.tasks
 
 
-def test_10000_tasks_over_4_workers(cluster, make_worker, record_property):
+def test_10000_tasks_over_4_workers(make_cluster, make_worker, record_property):
+    cluster = make_cluster({"redis-timeout": "20s"}).start()
     workers = [make_worker(cluster, f"w{i}", slots=50, policy=lambda t: W.Outcome(kind=Kind.SUCCEEDED, exit_code=0))
                for i in range(4)]
     begun = time.monotonic()

@@ -1,27 +1,30 @@
-"""reinsd and reins-worker together, on Postgres and Redis: the main job with real programs."""
+"""reinsd and reins-worker together, on Postgres and Redis: the main job with real programs, over TLS and in clear
+text."""
+import hashlib
 import signal
 import sys
 
 import pytest
 import stubs
-from cluster import wait_for
-from real_worker import Worker, alive, wait_gone
+from cluster import QUICK, wait_for
+from real_worker import alive, wait_gone
 
 State = stubs.State
 
 
-@pytest.fixture
-def start_worker(build_dir, tmp_path):
-    made = []
+@pytest.fixture(params=['tls', 'clear'])
+def tls(request):
+    return request.param == 'tls'
 
-    def start(cluster, name='w1', **flags):
-        folder = tmp_path / f'{name}-{len(made)}'
-        folder.mkdir()
-        made.append(Worker(build_dir, folder, cluster.address, id=name, **flags))
-        return made[-1].start()
-    yield start
-    for w in made:
-        w.stop()
+
+@pytest.fixture
+def cluster(make_cluster, tls):
+    return make_cluster(tls=tls).start()
+
+
+@pytest.fixture
+def quick(make_cluster, tls):
+    return make_cluster(QUICK, tls=tls).start()
 
 
 def log_of(cluster, task_id):
@@ -62,9 +65,9 @@ def test_what_can_not_be_started(cluster, start_worker):
 
 def test_a_long_log_is_whole_when_the_task_is_done(cluster, start_worker):
     start_worker(cluster)
-    t = cluster.submit(command=['seq', '300000'])
+    t = cluster.submit(command=['seq', '200000'])
     assert cluster.finished(t.id, timeout=60).state == State.COMPLETED
-    assert log_of(cluster, t.id)[1] == b''.join(b'%d\n' % i for i in range(1, 300001))
+    assert log_of(cluster, t.id)[1] == b''.join(b'%d\n' % i for i in range(1, 200001))
 
 
 def test_many_small_tasks_over_two_workers(cluster, start_worker):
@@ -176,3 +179,42 @@ def test_timeout_and_retry(cluster, start_worker):
     spec.retry.initial_backoff.FromMilliseconds(50)
     done = cluster.finished(cluster.submit(command=['sh', '-c', '[ $REINS_ATTEMPT = 3 ]'], retry=spec.retry).id)
     assert (done.state, done.attempt) == (State.COMPLETED, 3)
+
+
+def test_a_program_that_dies_by_a_signal(cluster, start_worker):
+    start_worker(cluster)
+    done = cluster.finished(cluster.submit(command=['sh', '-c', 'echo here; kill -SEGV $$']).id)
+    assert (done.state, done.signal, done.attempt) == (State.FAILED, signal.SIGSEGV, 1)
+    assert not done.HasField('exit_code') and log_of(cluster, done.id)[1] == b'here\n'
+
+
+def test_binary_output_arrives_as_it_is(cluster, start_worker):
+    start_worker(cluster)
+    program = 'import sys; b = bytes(range(256)) * 4096; sys.stdout.buffer.write(b); sys.stderr.buffer.write(b[::-1])'
+    done = cluster.finished(cluster.submit(command=[sys.executable, '-c', program]).id)
+    sent = bytes(range(256)) * 4096
+    assert done.state == State.COMPLETED
+    assert [hashlib.sha256(x).digest() for x in log_of(cluster, done.id).values()] == [
+        hashlib.sha256(x).digest() for x in (sent, sent[::-1])]
+
+
+def test_programs_that_print_nothing_or_close_what_they_have(cluster, start_worker):
+    start_worker(cluster)
+    nothing = cluster.submit(command=['true'])
+    closes_stdin = cluster.submit(command=['sh', '-c', 'exec <&-; sleep 0.1; echo on'], payload=b'x' * 1000000)
+    closes_all = cluster.submit(command=['sh', '-c', 'exec <&- >&- 2>&-; sleep 0.1; exit 3'])
+    reads_half = cluster.submit(command=['sh', '-c', 'head -c 10; sleep 0.1'], payload=b'y' * 1000000)
+    for t, exit_code, output in ((nothing, 0, b''), (closes_stdin, 0, b'on\n'), (closes_all, 3, b''),
+                                 (reads_half, 0, b'y' * 10)):
+        done = cluster.finished(t.id)
+        assert (done.exit_code, done.attempt, done.signal) == (exit_code, 1, 0)
+        assert log_of(cluster, t.id) == {1: output, 2: b''}
+
+
+def test_a_program_that_ignores_sigterm(cluster, start_worker):
+    start_worker(cluster, kill_grace='300ms')
+    t = cluster.submit(command=['sh', '-c', 'trap "" TERM; echo $$; while :; do sleep 0.05; done'])
+    pid = int(first_log(cluster, t.id))
+    cluster.cancel(t.id)
+    assert cluster.finished(t.id).state == State.CANCELLED
+    wait_gone(pid)

@@ -575,3 +575,48 @@ def test_too_many_workers(make_cluster, make_worker):
     t = cluster.submit()
     assert cluster.finished(t.id).state == State.COMPLETED
     assert not any(w.stream.status for w in kept)
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def either(request, make_cluster, tmp_path):
+    """A cluster on each kind of store."""
+    flags = {"store": f"sqlite:{tmp_path}/reins.db", "lease": "memory"} if request.param == "sqlite" else {}
+    return make_cluster(flags).start()
+
+
+def test_numbers_of_a_log_that_no_program_makes(either, make_worker):
+    """Offsets at the end of int64, and a log_end that lies: the log stays readable."""
+    cluster = either
+    worker = make_worker(cluster, slots=8, policy=hold)
+    for offset in (2**63 - 1, 2**63 - 4, 2**62 + 1, -1):
+        ref = worker.wait_dispatch(cluster.submit().id)
+        worker.log(ref, 0, b"good")
+        worker.log(ref, offset, b"lie")
+        assert worker.wait_over() == grpc.StatusCode.INVALID_ARGUMENT
+        worker.connect()
+        worker.log(ref, 0, b"good")  # what was on its way when the stream ended may be lost
+        worker.outcome(ref, log_end=4)
+        assert worker.wait_verdict(ref) == Verdict.RECORDED
+        assert b"".join(c.data for c in cluster.read_logs(ref[0])) == b"good"
+        for fields in ({"tail_bytes": 2}, {"tail_bytes": 2**63 - 1}, {"offset": 2**63 - 1}):
+            cluster.read_logs(ref[0], **fields)
+    for log_end, shown in ((-5, 0), (-2**63, 0), (2**63 - 1, 2**62), (4, 4)):
+        ref = worker.wait_dispatch(cluster.submit().id)
+        worker.log(ref, 2**62, b"beyond every limit")
+        worker.outcome(ref, log_end=log_end)
+        assert worker.wait_verdict(ref) == Verdict.RECORDED
+        assert cluster.get(ref[0]).attempts[0].log_bytes == shown
+        assert cluster.read_logs(ref[0]) == []
+
+
+def test_an_attempt_listed_twice_is_adopted_once(either, make_worker):
+    cluster = either
+    worker = make_worker(cluster, policy=hold)
+    ref = worker.wait_dispatch(cluster.submit().id)
+    worker.connect(held=[ref] * 3 + [(ref[0], 7), ref], piece=2)
+    assert list(worker.stream.adopted) == [ref]
+    worker.wait_heartbeat_acked()
+    assert {r for r, _ in worker.stops} == {(ref[0], 7)}
+    worker.outcome(ref)
+    assert worker.wait_verdict(ref) == Verdict.RECORDED
+    assert len(cluster.finished(ref[0]).attempts) == 1

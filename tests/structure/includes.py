@@ -21,7 +21,7 @@ LAYERS = [
     ['server/store', 'client'],
     ['server/lease'],
     ['server/engine'],
-    ['server/rpc'],
+    ['server/rpc', 'server/move'],
     ['server'],
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}

@@ -246,6 +246,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 		e->at = attempt(s, word(l, 1));
 		e->task = row(s, word(l, 1));
 		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away");
+		e->spec = opt(l, "spec") ? blob_new(NULL, (size_t)(number(l, "spec", 0) * 1024 * 1024)) : NULL;
 	} else if (strcmp(verb, "taken") == 0) {
 		e->type = CORE_EV_TAKEN_BACK;
 		e->at = attempt(s, word(l, 1));
@@ -420,7 +421,7 @@ void script_done(struct script *s)
 const char *script_run(struct script *s, const char *text)
 {
 	static struct line lines[MAX_EVENTS];
-	struct core_event ev[MAX_EVENTS];
+	struct core_event ev[MAX_EVENTS] = {{0}};
 	size_t n = 0;
 	for (const char *p = text; p && *p;) {
 		const char *end = strstr(p, "; ");
@@ -433,6 +434,9 @@ const char *script_run(struct script *s, const char *text)
 	s->text[0] = '\0';
 	core_step(s->core, s->now, ev, n, &s->out);
 	core_check(s->core);
+	for (size_t i = 0; i < n; i++)
+		if (ev[i].type == CORE_EV_CLAIMED)
+			blob_unref(ev[i].spec);
 	for (size_t i = 0; i < s->out.n; i++)
 		say_effect(s, &s->out.at[i]);
 	return s->text;

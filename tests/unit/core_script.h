@@ -4,7 +4,7 @@
  *   hello p1 w1 slots=2 gpus=0 q=a,b held=t1/1,t2/1 enforce inproc drain inst=5
  *   opened p1 w1 #1 adopt=t1/1 wish=t2/1 requeue=t3/1 fence=t4/1 wait=t5/1 | opened p1 w1 away
  *   submit t1 [due=5]      inserted t1 created|exists|failed [due=5]    ready t1,t2    gone t1
- *   preempted t1 ok|full|newer|down        claimed t1/1 won|lost|away
+ *   preempted t1 ok|full|newer|down        claimed t1/1 won|lost|away [spec=1.5: MiB of its spec]
  *   accepted p1 t1/1       refused p1 t1/1       cancel t1/1        draining p1       bye p1
  *   hb p1 n=3 seen=1 held=t1/1
  *   outcome p1 t1/1 tok=7 ok|fail           recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]

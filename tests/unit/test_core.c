@@ -223,6 +223,33 @@ static void test_claims_in_flight_are_bounded(void **state)
 	   { "preempted t1 ok", "claim t1/1 w1#1" }, { "claimed t1/1 won", "send t1/1 p1 n1; preempt t3/1 w1#1" });
 }
 
+/* As many at a time as its stream may hold, whatever its slots; more as it accepts. */
+static void test_large_specs_wait_until_the_worker_has_accepted(void **state)
+{
+	start(NULL);
+	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1; preempt t3/1 w1#1" },
+	   { "preempted t1 ok; preempted t2 ok; preempted t3 ok", "claim t1/1 w1#1; claim t2/1 w1#1; claim t3/1 w1#1" },
+	   /* The third shows its size only now: back it goes, counted by nobody. */
+	   { "claimed t1/1 won spec=3; claimed t2/1 won spec=3; claimed t3/1 won spec=3",
+	     "send t1/1 p1 n1; send t2/1 p1 n1; back t3/1 #1 unsent" },
+	   { "taken t3/1 #1 pending", "preempt t3/2 w1#1" }, { "ready t4,t5", "" },
+	   { "preempted t3 ok", "claim t3/2 w1#1" },
+	   { "accepted p1 t1/1", "preempt t4/1 w1#1" }, { "claimed t3/2 won spec=3", "send t3/2 p1 n2" },
+	   { "preempted t4 ok", "claim t4/1 w1#1" },
+	   { "accepted p1 t2/1", "preempt t5/1 w1#1" });
+}
+
+/* A single one larger than that still goes out, alone. */
+static void test_a_spec_larger_than_the_room_goes_alone(void **state)
+{
+	start(NULL);
+	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
+	   { "claimed t1/1 won spec=9", "send t1/1 p1 n1" }, { "ready t2", "" },
+	   { "accepted p1 t1/1", "preempt t2/1 w1#1" });
+}
+
 static void test_gone_leaves_the_window(void **state)
 {
 	start(NULL);
@@ -283,6 +310,26 @@ static void test_outcome_while_the_store_is_away(void **state)
 	   { "recorded p1 t1/1 tok=7 away", "" }, { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1" }, { "store up", "" },
 	   { "outcome p1 t1/1 tok=8 fail", "record t1/1 tok=8" },
 	   { "recorded p1 t1/1 tok=8 recorded", "ack t1/1 p1 recorded" });
+}
+
+static void test_outcome_of_a_recalled_attempt(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
+	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "draining p1", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "taken t1/1 #1 pending", "" },
+	   /* it was still open: the success counts, and its row leaves the window */
+	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" }, { "hello p2 w2", "open w2 p2" },
+	   { "opened p2 w2 #1", "welcome p2 w2#1" });
+}
+
+static void test_outcome_of_a_taken_back_attempt_unrecorded(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
+	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "taken t1/1 #1 ended", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "recorded p1 t1/1 tok=7 away", "" },
+	   { "hb p1 n=2 seen=1", "hback p1 n=2" } /* it was not ours any more: nothing to take back */);
 }
 
 static void test_outcome_unrecorded_and_the_worker_lost(void **state)
@@ -472,6 +519,35 @@ static void test_taken_back_and_adopted_cross(void **state)
 	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
 	   { "taken t1/1 #1 pending", "" }, /* before the adoption, heard of after it: void */
 	   { "hb p2 n=1 held=t1/1", "hback p2 n=1" });
+}
+
+static void test_answers_to_an_older_sessions_take_back_are_void(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
+	   { "wait 10", "back t1/1 #1 lost counted; close p1 unavailable" },
+	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
+	   { "hb p2 n=1", "hback p2 n=1; back t1/1 #2 unlisted" }, { "taken t1/1 #1 pending", "" },
+	   { "taken t1/1 #2 pending", "preempt t1/2 w1#2" });
+}
+
+static void test_hello_is_a_sign_of_life(void **state)
+{
+	start(NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
+	   { "wait 9", "" }, { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "wait 5", "" },
+	   { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" }, { "wait 4.9", "" },
+	   { "wait 0.1", "back t1/1 #2 lost counted; close p2 unavailable" });
+}
+
+static void test_own_claim_heard_of_after_the_row_was_re_stamped(void **state)
+{
+	start(NULL);
+	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
+	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
+	   { "hello p2 w1 enforce inst=2", "open w1 p2" },
+	   { "opened p2 w1 #2 wait=t1/1", "close p1 replaced; welcome p2 w1#2" }, { "claimed t1/1 won", "" },
+	   { "hb p2 n=1", "hback p2 n=1" }, { "wait 10", "back t1/1 #2 lost counted; close p2 unavailable" });
 }
 
 static void test_second_hello_waits_and_the_first_is_replaced(void **state)
@@ -665,7 +741,24 @@ static void test_rows_beyond_the_cursor_are_left_for_later(void **state)
 	GO({ "hello p1 w1 slots=2", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t9/1 w1#1; preempt t1/1 w1#1; fill a after 0/2 2" },
 	   /* t6 came while the answer was on its way: the end is not believed */
-	   { "ready t6", "" }, { "filled a t5 end", "" });
+	   { "ready t6", "" }, { "filled a t5 end", "" },
+	   { "preempted t9 ok; preempted t1 ok", "claim t9/1 w1#1; claim t1/1 w1#1" },
+	   { "claimed t9/1 lost", "preempt t2/1 w1#1; fill a after 0/5 2" });
+}
+
+static void test_a_fill_that_no_longer_joins_is_dropped(void **state)
+{
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.window = 6; /* a queue alone may hold three */
+	start(&cfg);
+	S.show = SHOW_FILL;
+	GO({ "ready t10,t11,t12,t13", "" }, { "hello p1 w1 slots=2", "open w1 p1" },
+	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t10/1 w1#1; preempt t11/1 w1#1; fill a after 0/12 2" },
+	   { "ready t1,t2,t3", "" }, /* t12 goes out of the window: the answer begins behind it */
+	   { "filled a t13 end", "" }, { "preempted t10 ok; preempted t11 ok", "claim t10/1 w1#1; claim t11/1 w1#1" },
+	   { "claimed t10/1 lost; claimed t11/1 lost",
+	     "preempt t1/1 w1#1; preempt t2/1 w1#1; fill a after 0/11 2" });
 }
 
 static void test_a_flooding_queue_leaves_room(void **state)
@@ -707,67 +800,9 @@ static void test_late_fill_answer_of_claimed_rows(void **state)
 	   { "ready t1", "" } /* read before our claim */, { "ready t1/1", "preempt t1/2 w1#1" } /* after it ended */);
 }
 
-static void test_why_pending(void **state)
-{
-	char why[160];
-	struct core_need none = { 0 }, two = { .gpus = 2 };
-	start(NULL);
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no worker is connected");
-	GO({ "hello p1 w1 q=a gpus=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" });
-	core_why_pending(S.core, "b", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no connected worker serves queue \"b\"");
-	core_why_pending(S.core, "a", &two, false, why, sizeof(why));
-	assert_string_equal(why, "needs gpus=2; the largest connected worker has 1");
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "");
-	GO({ "submit t1", "preempt t1/1 w1#1" });
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "every worker that fits is busy");
-}
-
-/* What is due in centuries: as long a delay as the type holds must not come round to the past, where it would be asked
- * for again and again. */
-static void test_due_farther_than_time_goes(void **state)
-{
-	start(NULL);
-	const struct core_event far[] = {
-		{ .type = CORE_EV_INSERTED, .inserted = CORE_INSERT_CREATED, .due_in_ns = INT64_MAX, .task.queue = "a" },
-		{ .type = CORE_EV_DUE, .due = { .ok = true, .next_in_ns = INT64_MAX } },
-	};
-	for (size_t i = 0; i < ARRAY_LEN(far); i++) {
-		core_step(S.core, S.now, &far[i], 1, &S.out);
-		assert_int_equal(S.out.n, 0);
-		assert_true(core_next_deadline(S.core) > S.now);
-	}
-}
-
-/* Each may ask for the most that is allowed, and nobody counts what the worker has. */
-static void test_sums_of_large_needs(void **state)
-{
-	static const struct core_task most = {
-		.queue = "a", .need = { .memory_bytes = INT64_C(1) << 48, .cpu_millis = 1000000000 },
-	};
-	start(NULL);
-	GO({ "hello p1 w1 slots=5", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" });
-	struct core_event ev[5];
-	struct blob *spec = blob_new("", 0);
-	for (size_t i = 0; i < ARRAY_LEN(ev); i++) {
-		ev[i] = (struct core_event){ .type = CORE_EV_SUBMIT, .token = 1 + i, .task = most, .spec = spec };
-		ev[i].task.id.b[0] = ev[i].at.task.b[0] = (uint8_t)(1 + i);
-	}
-	core_step(S.core, S.now, ev, ARRAY_LEN(ev), &S.out);
-	core_check(S.core);
-	assert_int_equal(S.out.n, ARRAY_LEN(ev));
-	assert_int_equal(S.out.at[4].type, CORE_DO_PREEMPT);
-	blob_unref(spec);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		RUN(test_due_farther_than_time_goes),
-		RUN(test_sums_of_large_needs),
 		RUN(test_eager),
 		RUN(test_eager_when_lease_table_is_down),
 		RUN(test_eager_full_becomes_pending),
@@ -787,12 +822,16 @@ int main(void)
 		RUN(test_draining_takes_nothing),
 		RUN(test_draining_after_preempt),
 		RUN(test_claims_in_flight_are_bounded),
+		RUN(test_large_specs_wait_until_the_worker_has_accepted),
+		RUN(test_a_spec_larger_than_the_room_goes_alone),
 		RUN(test_gone_leaves_the_window),
 		RUN(test_refused),
 		RUN(test_refused_goes_to_another),
 		RUN(test_outcome),
 		RUN(test_outcome_of_an_unknown_attempt_is_the_stores_to_judge),
 		RUN(test_outcome_while_the_store_is_away),
+		RUN(test_outcome_of_a_recalled_attempt),
+		RUN(test_outcome_of_a_taken_back_attempt_unrecorded),
 		RUN(test_outcome_unrecorded_and_the_worker_lost),
 		RUN(test_ack_goes_to_the_newest_stream),
 		RUN(test_retry_after_the_policys_delay),
@@ -813,6 +852,9 @@ int main(void)
 		RUN(test_eager_insert_answered_after_the_stream_ended),
 		RUN(test_preempt_answered_while_a_session_opens),
 		RUN(test_taken_back_and_adopted_cross),
+		RUN(test_answers_to_an_older_sessions_take_back_are_void),
+		RUN(test_hello_is_a_sign_of_life),
+		RUN(test_own_claim_heard_of_after_the_row_was_re_stamped),
 		RUN(test_second_hello_waits_and_the_first_is_replaced),
 		RUN(test_stream_ends_while_its_session_opens),
 		RUN(test_store_away_at_hello),
@@ -831,11 +873,11 @@ int main(void)
 		RUN(test_cancel_wish),
 		RUN(test_backlog_is_read_on),
 		RUN(test_rows_beyond_the_cursor_are_left_for_later),
+		RUN(test_a_fill_that_no_longer_joins_is_dropped),
 		RUN(test_a_flooding_queue_leaves_room),
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
 		RUN(test_late_fill_answer_of_claimed_rows),
-		RUN(test_why_pending),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,7 @@ static const struct setting table[] = {
 static const struct settings_program prog = {
 	.name = "reinsd", .summary = "The master of Reins.", .usage = "reinsd [flags]",
 	.table = table, .n = ARRAY_LEN(table), .env = true,
+	.examples = "For example:\n  reinsd   --as it stands\n",
 };
 
 static char out[1 << 16], err[1 << 16];
@@ -288,6 +289,7 @@ static void help(void **state)
 	}
 	assert_non_null(strstr(text, "The master of Reins."));
 	assert_non_null(strstr(text, "Usage: reinsd [flags]\n"));
+	assert_non_null(strstr(text, "\nFor example:\n  reinsd   --as it stands\n\n"));
 	assert_non_null(strstr(text, "\nNetwork:\n"));
 	assert_non_null(strstr(text, "\nWork:\n"));
 	assert_non_null(strstr(text, "  --store URL\n      The store.\n      Default: sqlite:reins.db\n"));

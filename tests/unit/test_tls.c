@@ -455,8 +455,10 @@ static void reload_serves_new_connections(void **state)
 	TURNS_UNTIL(loop, m.a.opened && m.b.opened);
 	assert_true(has_san(m.a.s, "old.test"));
 
+	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 0); /* nothing has changed */
 	tls_files_issue(&files, "moving", "ca", "DNS:localhost,DNS:new.test", "serverAuth", 10);
-	assert_int_equal(tls_context_reload(m.server, err, sizeof(err)), 0);
+	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 1);
+	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 0);
 	bulk_init(&other, 3, 4, 1000);
 	bulk_init(&other_end, 4, 3, 1000);
 	m.v.next = &other_end;
@@ -484,6 +486,8 @@ static void reload_serves_new_connections(void **state)
 	fclose(f);
 	assert_int_equal(tls_context_reload(m.server, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "moving.pem"));
+	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 0); /* that was said */
+	assert_true(tls_context_ends_wall_us(m.server) > clock_wall_us());
 	exchange(&m, "localhost", 1000);
 	assert_true(has_san(m.a.s, "new.test"));
 	finish(&m);

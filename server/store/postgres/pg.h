@@ -130,7 +130,8 @@ struct pg_setup {
 	char store_id[UUID_TEXT_LEN + 1];
 	char warning[160];
 	char *script; /* the last statement built */
-	int64_t statement_timeout_ns;
+	int64_t statement_timeout_ns; /* 0: none */
+	bool moves; /* set by the one that moves tasks here: to anybody else a store with a move unfinished is closed */
 };
 /* The next thing to ask; `last` is the last result of the one before, NULL at the start.  Returns 1 with *ret_sql,
  * 0 when the connection may be used, -1 with the reason in `text`. */

@@ -33,7 +33,8 @@ static const char settings[] =
 
 static const char locking[] = "BEGIN; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
 static const char versions[] = "SELECT value FROM reins.meta WHERE key = 'schema'";
-static const char identity[] = "SELECT reins.make_partitions(2); SELECT value FROM reins.meta WHERE key = 'store_id'";
+static const char identity[] = "SELECT reins.make_partitions(2); "
+	"SELECT (SELECT value FROM reins.meta WHERE key = 'store_id'), (SELECT value FROM reins.meta WHERE key = 'move_from')";
 
 static int fail(char *text, size_t cap, const char *why)
 {
@@ -138,6 +139,11 @@ int pg_setup_next(struct pg_setup *s, const PGresult *last, const char **ret_sql
 	case IDENTITY:
 		if (PQntuples(last) != 1 || strlen(PQgetvalue(last, 0, 0)) != UUID_TEXT_LEN)
 			return fail(text, cap, "reins.meta names no store id");
+		if (!PQgetisnull(last, 0, 1) && !s->moves) {
+			snprintf(text, cap, "a move from %.80s into this store is not finished: run that reinsd --move-from again",
+				 PQgetvalue(last, 0, 1));
+			return -1;
+		}
 		snprintf(s->store_id, sizeof(s->store_id), "%s", PQgetvalue(last, 0, 0));
 		return 0;
 	}

@@ -50,7 +50,8 @@ static char **names_of(const char *text, size_t len, size_t n)
 	if (!names)
 		return NULL;
 	char *at = (char *)(names + n);
-	memcpy(at, text, len);
+	if (len) /* without names there is no text */
+		memcpy(at, text, len);
 	for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
 		names[i] = at;
 	return names;

@@ -95,6 +95,10 @@ enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS }; /* may come back; never will */
 /* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
  * kept if it was taken, and `text` says why. */
 enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db, char *text, size_t cap) MUST_CHECK;
+/* Both files of a store that no master uses, to be read only: nothing is made or upgraded in them.  Masters are kept out
+ * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS: refused. */
+enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db *ret_tasks, struct sq_db *ret_logs, char *text,
+			     size_t cap) MUST_CHECK;
 /* Another connection to one of the files; -1 with the error in ret_db->rc. */
 int sq_open_more(const struct sq_files *f, bool logs, bool reads, struct sq_db *ret_db) MUST_CHECK;
 /* The file at the path is still the one that was opened. */
@@ -106,6 +110,9 @@ enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 /* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
+
+/* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
+enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;
 
 /* ---- batches ---- */
 

@@ -98,14 +98,14 @@ static void who_holds(int fd, const char *path, char *text, size_t cap)
 		 pid[0] ? ")" : "");
 }
 
-static int take_lock(struct sq_files *f, char *text, size_t cap)
+static int take_lock(struct sq_files *f, bool reads, char *text, size_t cap)
 {
 	char name[SQ_PATH_MAX + 8];
 	snprintf(name, sizeof(name), "%s-lock", f->path);
-	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = open(name, (reads ? O_RDONLY : O_RDWR) | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return fail_errno(f->path, -errno, text, cap);
-	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	struct flock whole = {.l_type = reads ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
 	if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
 		int rc = -errno;
 		if (rc == -EAGAIN || rc == -EACCES)
@@ -115,12 +115,14 @@ static int take_lock(struct sq_files *f, char *text, size_t cap)
 		close(fd);
 		return rc;
 	}
+	f->lock_fd = fd;
+	if (reads)
+		return 0;
 	/* For the one who is refused; nothing depends on it. */
 	char pid[24];
 	int n = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) < 0)
 		errno = 0;
-	f->lock_fd = fd;
 	return 0;
 }
 
@@ -139,11 +141,12 @@ void sq_files_done(struct sq_files *f)
 
 /* ---- connections ---- */
 
-static void open_db(const char *path, struct sq_db *db)
+static void open_db(const char *path, bool only_reads, struct sq_db *db)
 {
 	sqlite3 *handle;
 	/* No URI names and no other directory than the file's: what the path says is what is opened. */
-	int rc = sqlite3_open_v2(path, &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+	int how = only_reads ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+	int rc = sqlite3_open_v2(path, &handle, how | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 	sq_db_init(db, handle);
 	if (rc != SQLITE_OK) {
 		db->rc = rc;
@@ -155,7 +158,7 @@ static void open_db(const char *path, struct sq_db *db)
 	sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
 	sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	if (sqlite3_db_readonly(handle, "main") == 1) {
+	if (!only_reads && sqlite3_db_readonly(handle, "main") == 1) {
 		db->rc = SQLITE_READONLY;
 		snprintf(db->text, sizeof(db->text), "read-only");
 	}
@@ -173,7 +176,7 @@ static void set_up(struct sq_db *db, bool reads)
 
 int sq_open_more(const struct sq_files *f, bool logs, bool reads, struct sq_db *ret_db)
 {
-	open_db(logs ? f->logs : f->path, ret_db);
+	open_db(logs ? f->logs : f->path, false, ret_db);
 	set_up(ret_db, reads);
 	return ret_db->rc ? -1 : 0;
 }
@@ -192,7 +195,7 @@ static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text,
 {
 	if (make_file(f->path, text, cap) < 0)
 		return SQ_AGAIN;
-	open_db(f->path, db);
+	open_db(f->path, false, db);
 	enum sq_down down = sq_schema_update(db, false, f->path, NULL, text, cap);
 	if (down != SQ_OK)
 		return down;
@@ -223,7 +226,7 @@ static enum sq_down prepare_logs(struct sq_files *f, char *text, size_t cap)
 	char id[UUID_TEXT_LEN + 1];
 	if (make_file(f->logs, text, cap) < 0)
 		return SQ_AGAIN;
-	open_db(f->logs, &db);
+	open_db(f->logs, false, &db);
 	enum sq_down down = sq_schema_update(&db, true, f->logs, f->store_id, text, cap);
 	if (down == SQ_OK) {
 		read_id(&db, id);
@@ -244,7 +247,7 @@ enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db,
 		if (resolve(path, f->path, text, cap) < 0)
 			return SQ_AGAIN;
 		snprintf(f->logs, sizeof(f->logs), "%s-logs", f->path);
-		if (take_lock(f, text, cap) < 0)
+		if (take_lock(f, false, text, cap) < 0)
 			return SQ_AGAIN;
 	}
 	enum sq_down down = open_tasks(f, ret_db, text, cap);
@@ -252,5 +255,45 @@ enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db,
 		down = prepare_logs(f, text, cap);
 	if (down != SQ_OK)
 		sq_db_done(ret_db);
+	return down;
+}
+
+/* ---- to be read only ---- */
+
+static enum sq_down open_to_read(const char *path, bool logs, char ret_id[static UUID_TEXT_LEN + 1], struct sq_db *db, char *text,
+				 size_t cap)
+{
+	open_db(path, true, db);
+	sq_exec(db, "PRAGMA query_only = ON; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA cache_size = -65536");
+	enum sq_down down = sq_schema_check(db, logs, path, text, cap);
+	if (down != SQ_OK)
+		return down;
+	read_id(db, ret_id);
+	if (!db->rc && strlen(ret_id) != UUID_TEXT_LEN) {
+		snprintf(text, cap, "%.110s has no store id: it is damaged, or not a store of Reins", path);
+		return SQ_STAYS;
+	}
+	return db->rc ? sq_meaning(db, text, cap) : SQ_OK;
+}
+
+enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db *ret_tasks, struct sq_db *ret_logs, char *text,
+			     size_t cap)
+{
+	char logs_id[UUID_TEXT_LEN + 1];
+	int rc = access(path, F_OK) < 0 ? fail_errno(path, -errno, text, cap) : resolve(path, f->path, text, cap);
+	if (rc < 0)
+		return rc == -ENOENT || rc == -EISDIR || rc == -EINVAL ? SQ_STAYS : SQ_AGAIN;
+	snprintf(f->logs, sizeof(f->logs), "%s-logs", f->path);
+	rc = take_lock(f, true, text, cap);
+	if (rc < 0)
+		return rc == -EAGAIN || rc == -EACCES ? SQ_STAYS : SQ_AGAIN;
+	enum sq_down down = open_to_read(f->path, false, f->store_id, ret_tasks, text, cap);
+	if (down != SQ_OK || access(f->logs, F_OK) < 0)
+		return down;
+	down = open_to_read(f->logs, true, logs_id, ret_logs, text, cap);
+	if (down == SQ_OK && strcmp(logs_id, f->store_id) != 0) {
+		snprintf(text, cap, "%.110s holds the logs of another store: move it away", f->logs);
+		down = SQ_STAYS;
+	}
 	return down;
 }

@@ -119,6 +119,20 @@ static enum sq_down words(char *text, size_t cap, const char *path, const char *
 	return SQ_STAYS;
 }
 
+enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap)
+{
+	const struct schema *s = &schemas[logs];
+	int64_t id = ask(db, "PRAGMA application_id"), version = ask(db, "PRAGMA user_version");
+	if (db->rc)
+		return sq_meaning(db, text, cap);
+	if (id != s->application_id || version < 1)
+		return words(text, cap, path, "is not a store of Reins");
+	if (version != s->n)
+		return words(text, cap, path, version < s->n ? "was made by an older version of Reins: start this reinsd on it once"
+							     : "was made by a newer version of Reins: use that one");
+	return SQ_OK;
+}
+
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text, size_t cap)
 {
 	const struct schema *s = &schemas[logs];

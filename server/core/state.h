@@ -1,0 +1,250 @@
+/* What the core keeps in memory: queues, classes, jobs, pools, workers.  Not for others: they see core.h. */
+#ifndef REINS_CORE_STATE_H
+#define REINS_CORE_STATE_H
+
+#include "common/base/heap.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/base/rng.h"
+#include "server/core/core.h"
+#include "server/core/timer.h"
+
+/* ---- place of a row in its queue ---- */
+struct row_key {
+	int32_t priority;
+	int64_t seq;
+};
+
+struct queue {
+	struct map_node node;
+	char *name;
+	struct heap classes;      /* classes with ready tasks that may fit somebody, best first */
+	struct heap worst;        /* every ready task of the window, last in order on top */
+	struct list parked;       /* classes that nobody fits until a worker gains something */
+	struct list class_list;   /* all classes */
+	size_t n_classes;
+	struct heap_node order;   /* in core.order while `classes` is not empty */
+	struct list link_active;  /* on core.active while n_ready > 0 */
+	struct list link_parked;  /* on core.parked while `parked` is not empty */
+	struct list link_check;   /* on core.check: may want a fill */
+	struct list pools;        /* pool_links of the pools that name this queue */
+	size_t n_ready;
+	uint64_t turn;            /* lower: waited longer for its turn */
+	/* Rows up to here are in the window or on their way; later ones are unread. KEY_END: nothing is unread. */
+	struct row_key cursor;
+	bool filling, fill_sweeps;
+	bool fill_stale;          /* a row was left out while the fill was away: its "exhausted" proves nothing */
+	struct row_key fill_from, sweep;
+};
+
+/* Tasks of one queue that ask for the same. */
+struct class_key {
+	struct queue *queue;
+	int64_t memory_bytes;
+	int32_t cpu_millis, gpus;
+	int64_t exclusive;
+};
+struct class {
+	struct map_node node;
+	struct class_key key;
+	struct queue *queue;
+	struct heap jobs;         /* best first */
+	struct heap_node order;   /* in queue.classes */
+	struct list link_parked;  /* on queue.parked */
+	struct list link;         /* on queue.class_list */
+};
+
+/* ---- jobs ---- */
+enum job_state {
+	JOB_READY,       /* in the window */
+	JOB_PREEMPTING,  /* slot taken here, asked of the lease table */
+	JOB_INSERTING,   /* eager: the insert as RUNNING is on its way */
+	JOB_CLAIMING,
+	JOB_SENT,        /* dispatched, not accepted yet */
+	JOB_RUNNING,
+	JOB_RECALLING,   /* exclusive, not accepted in time: waits for the worker's word */
+	JOB_ENDED,       /* the tree is gone; the outcome could not be recorded and will be sent again */
+	JOB_RECORDING,
+	JOB_TAKING_BACK,
+	JOB_LEFT,        /* not ours any more; the worker has not said yet that it is gone */
+	JOB_WAITING,     /* exclusive, of an older instance: waits for that one's lease */
+	JOB_DONE,        /* recorded and acknowledged; the worker may list it once more */
+	JOB_STATES
+};
+enum job_input {
+	IN_PREEMPTED, IN_INSERTED, IN_CLAIMED, IN_ACCEPTED, IN_REFUSED, IN_OUTCOME, IN_RECORDED, IN_TAKEN_BACK,
+	IN_CANCEL, IN_GONE,
+	IN_LISTED,   /* a heartbeat lists it */
+	IN_UNLISTED, /* a heartbeat that has seen its dispatch does not */
+	IN_LATE,     /* accept-timeout */
+	IN_LOST,     /* its lease ended, or the grace of an in-process worker */
+	IN_ADOPTED,  /* a new session has it */
+	IN_WAITING,  /* a new instance lacks it, and it is exclusive */
+	IN_FENCED,   /* a new session lists it but may not have it */
+	IN_LEFT_OUT, /* a new session is without it */
+	JOB_INPUTS
+};
+enum job_take_back { TB_NONE, TB_IN_FLIGHT, TB_RETRY };
+
+/* A worker that refused the task a moment ago does not get it straight back. */
+struct avoid {
+	uint64_t worker; /* serial; 0: none */
+	int64_t until;
+};
+
+struct job_key {
+	struct uuid task;
+	int32_t attempt;
+};
+
+struct job {
+	enum job_state state;
+	struct map_node node;   /* core.by_task up to CLAIMING, core.by_attempt from then on */
+	struct job_key key;     /* attempt: 0 while in by_task */
+	struct core_task t;     /* .queue: interned; .attempt: the newest so far */
+	struct queue *queue;
+	struct class *class;    /* READY and not resting */
+	struct heap_node best, worst;
+	struct timer timer;     /* READY: rests until then; WAITING: lease of the old instance */
+
+	struct worker *worker;
+	struct list at_worker;  /* worker.jobs */
+	struct list sent;       /* worker.sent while SENT, worker.done while DONE */
+	int64_t session, lease_ns, number, accept_by;
+	int64_t heard;          /* WAITING: last word of the old instance */
+	uint64_t mark;          /* worker.mark of the list that named it last */
+	uint64_t token, peer;   /* of the submit, or of the outcome */
+	struct blob *spec;
+	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
+	bool holds;             /* counted in worker.used */
+	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
+	bool cancel, gone;
+	bool lost;              /* its lease ended while the store was busy with it */
+	bool ours;              /* RECORDING: the row was this attempt's when last heard */
+	enum job_take_back tb;
+	struct list link_retry; /* core.retry while TB_RETRY */
+	enum core_take_back_cause cause;
+	bool counted;
+	/* a ready row of the same task that came in while this one was on its way */
+	bool again;
+	struct core_task again_row;
+	struct avoid avoid;
+};
+
+/* ---- workers ---- */
+
+/* Workers that serve the same queues. */
+struct pool_link {
+	struct list at_queue;
+	struct pool *pool;
+};
+struct pool {
+	struct map_node node;
+	struct queue **key;       /* [0]: enforces (as a pointer-sized flag), then the queues, sorted */
+	size_t n_queues;          /* 0: all */
+	bool enforces;
+	struct heap free;         /* workers that take something now: least used first */
+	struct core_need max;     /* the most that any of them ever had; not counted: the largest number */
+	size_t n_workers;
+	struct pool_link *links;
+	struct list link_all;     /* core.pools_all when n_queues is 0 */
+};
+
+struct hello {
+	uint64_t peer;
+	uint8_t instance[CORE_INSTANCE_LEN];
+	struct core_capacity capacity;
+	struct pool *pool;        /* holds a count in pool.n_workers */
+	struct core_attempt *held;
+	size_t n_held;
+	bool in_process, draining;
+	bool dead;                /* the stream ended, or was replaced */
+	int64_t heard;
+};
+
+/* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */
+struct usage {
+	int64_t memory_bytes, cpu_millis, gpus;
+};
+
+struct worker {
+	struct map_node node;
+	char *id;
+	uint64_t serial;
+	uint64_t peer;
+	int64_t session;
+	uint8_t instance[CORE_INSTANCE_LEN];
+	struct core_capacity capacity;
+	int32_t used;
+	struct usage used_need;
+	struct pool *pool;
+	bool in_process, draining;
+	struct hello *opening, *next;
+	struct list jobs;         /* all that know this worker, READY ones excepted */
+	struct list sent, done;   /* oldest first */
+	size_t n_jobs, n_done;
+	size_t n_given;           /* jobs from PREEMPTING to SENT: not accepted yet */
+	size_t sent_bytes;        /* of the dispatches among them */
+	int32_t unanswered;
+	struct heap_node free;    /* in pool.free */
+	uint64_t given;           /* for spread: lower was given something longer ago */
+	struct list link_fresh;   /* core.fresh: gained something in this step */
+	struct list link_dead;
+	struct timer timer;
+	int64_t heard;            /* leases count from here */
+	int64_t lease_at;         /* next lease of this worker or of an attempt that ends; NEVER: none */
+	int64_t grace_end;        /* in-process worker whose stream ended; NEVER: none */
+	int64_t gone_at;
+	int64_t hold_until;       /* the lease table refused: nothing before then, or its next heartbeat */
+	int64_t number;           /* of the newest dispatch */
+	uint64_t number_step;     /* step in which it was counted */
+	uint64_t mark;
+};
+
+struct peer {
+	struct map_node node;
+	uint64_t id;
+	struct worker *worker;
+};
+
+#define GONE_BUCKETS 8
+
+struct core {
+	struct core_config cfg;
+	int64_t now;
+	uint64_t step;
+	struct core_effects *out;
+	struct rng rng;
+	bool store_up, lease_up;
+	int64_t store_down_at;
+	bool again;               /* the pick stopped at its budget */
+	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
+
+	struct heap timers;
+	struct timer reconcile, due_timer, pause;
+
+	struct map queues, classes;
+	struct heap order;        /* queues, by priority of the head, then turn */
+	struct list active, parked, check;
+	size_t n_active, n_ready, n_resting;
+	uint64_t turn;
+	bool queues_known, asking_queues;
+	size_t sweep_offset;
+	int64_t eager_budget;     /* workers that the submits of this step may still look at */
+	bool asking_due;
+	int64_t due_hint;         /* earliest retry heard of while DUE was away */
+
+	struct map by_task, by_attempt;
+	size_t n_state[JOB_STATES];
+	struct list retry;
+
+	struct map workers, peers, pools;
+	struct list pools_all, fresh, dead;
+	size_t n_free;            /* workers in pool.free heaps */
+	size_t n_connected;
+	uint64_t serial;
+	uint64_t pick;
+	struct { int64_t second; size_t gone, of; } ended[GONE_BUCKETS]; /* streams that ended, by second */
+};
+
+#endif

@@ -1,0 +1,49 @@
+/* The columns of both stores side by side.  They have the same names but for times (µs since 1970 and …_us in SQLite,
+ * timestamptz and …_at in Postgres) and these:
+ *
+ *   ended.seq                 only in SQLite, where it is the task's rowid
+ *   worker.instance_session   only in Postgres: no later than session, so 1 says "this instance is known"
+ *   log_task, meta.bytes      only in SQLite: sums over `log`
+ *   master                    stays: masters of the new store begin anew
+ *
+ * Values mean the same in both: state, outcome, stream, neg_priority, null for a task without retry policy. */
+#include "server/move/move_impl.h"
+
+#define POLICY "lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue"
+#define CORE "task_id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, " POLICY
+#define CORE_KINDS "u84444484b8488ft"
+
+#define TASK(created, run)                                                                                           \
+	"id, seq, " created ", " run ", neg_priority, cpu, memory, gpus, exclusive, " POLICY ", name, owner, "       \
+	"idempotency_key, labels, list_spec, spec"
+#define READY CORE ", open_worker"
+#define DELAYED(due) CORE ", " due
+#define RUNNING(dispatched, started, cancel)                                                                         \
+	CORE ", worker, instance, session, lease_ns, " dispatched ", " started ", " cancel
+#define ENDED(dispatched, started, finished, cancel)                                                                 \
+	"task_id, state, outcome, attempt, failures, losses, reported, " dispatched ", " started ", " finished ", "  \
+	cancel ", exit_code, signal, log_end, result_too_large, worker, error, result"
+#define ATTEMPT(dispatched, started, finished)                                                                       \
+	"task_id, attempt, outcome, reported, counted, lease_ns, " dispatched ", " started ", " finished ", "        \
+	"exit_code, signal, log_end, worker, error"
+#define WORKER(known, opened) "id, instance, session, " known ", " opened ", master"
+#define IDEMPOTENCY "key, task_id, hash"
+#define LOG "task_id, attempt, off, stream, data"
+
+#define FROM(columns, table, key) \
+	"SELECT " columns " FROM " table " ORDER BY " key " LIMIT -1 OFFSET ?1", "SELECT count(*) FROM " table
+
+const struct move_table move_tables[MOVE_TABLES] = {
+	{"task", TASK("created_at", "run_at"), "u8Ww4484b8488fttttyyy", FROM(TASK("created_us", "run_at_us"), "task", "seq"), false},
+	{"attempt", ATTEMPT("dispatched_at", "started_at", "finished_at"), "u42bb8WwW448ty",
+	 FROM(ATTEMPT("dispatched_us", "started_us", "finished_us"), "attempt", "task_id, attempt"), false},
+	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyy",
+	 FROM(ENDED("dispatched_us", "started_us", "finished_us", "cancel_us"), "ended", "seq"), false},
+	{"log", LOG, "u482y", FROM(LOG, "log", "task_id, attempt, off"), true},
+	{"idempotency", IDEMPOTENCY, "tuy", FROM(IDEMPOTENCY, "idempotency", "key"), false},
+	{"ready", READY, CORE_KINDS "t", FROM(READY, "ready", "queue, neg_priority, seq"), false},
+	{"delayed", DELAYED("due_at"), CORE_KINDS "W", FROM(DELAYED("due_us"), "delayed", "task_id"), false},
+	{"running", RUNNING("dispatched_at", "started_at", "cancel_requested_at"), CORE_KINDS "tu88Www",
+	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
+	{"worker", WORKER("instance_session", "opened_at"), "tu88Wt", FROM(WORKER("1", "opened_us"), "worker", "id"), false},
+};
