@@ -44,7 +44,7 @@ BAD_SPECS = [
     ("params", dict(params={"": "v"})),
     *[("priority", dict(priority=p)) for p in (-1001, 1001, 2**31 - 1, -(2**31))],
     *[("resources.cpu_millis", dict(resources=Resources(cpu_millis=n))) for n in (-1, 10**9 + 1, 2**63 - 1)],
-    *[("resources.memory_bytes", dict(resources=Resources(memory_bytes=n))) for n in (-1, 2**62 + 1)],
+    *[("resources.memory_bytes", dict(resources=Resources(memory_bytes=n))) for n in (-1, 2**48 + 1)],
     *[("resources.gpus", dict(resources=Resources(gpus=n))) for n in (-1, 1025)],
     *[("retry.max_attempts", dict(retry=Retry(max_attempts=n))) for n in (-1, 1001)],
     *[("retry.initial_backoff", dict(retry=Retry(initial_backoff=w))) for w in (d(-1), d(7 * DAY + 1), d(0, -1))],
@@ -52,7 +52,7 @@ BAD_SPECS = [
     ("retry.max_backoff", dict(retry=Retry(initial_backoff=d(3), max_backoff=d(2)))),
     *[("retry.multiplier", dict(retry=Retry(multiplier=m)))
       for m in (0.5, 101.0, -1.0, math.nan, math.inf, -math.inf, 0.999999)],
-    *[("timeout", dict(timeout=w)) for w in (d(-1), d(100 * 366 * DAY), d(1, 10**9), d(1, -1), d(2**62))],
+    *[("timeout", dict(timeout=w)) for w in (d(-1), d(100 * 366 * DAY), d(1, 10**9), d(1, -1), d(2**48))],
     *[("expiry", dict(expiry=w)) for w in (d(-1), d(100 * 366 * DAY))],
     *[("lease_ttl", dict(lease_ttl=w)) for w in (d(-1), d(DAY + 1), d(DAY, 1))],
     *[("run_at", dict(run_at=Timestamp(seconds=s, nanos=n)))
@@ -92,7 +92,7 @@ GOOD_SPECS = [
     dict(name="n" * 255, queue="q" * 255), dict(command=[], handler="a.b/c-d_e"), dict(priority=1000), dict(priority=-1000),
     dict(command=["x", ""]), dict(env={"_": "", "A1_b": "ä=\n"}), dict(working_dir="/"),
     dict(labels={f"k{i}": "v" * 255 for i in range(63)} | {"k" * 63: ""}), dict(params={"ä": ""}),
-    dict(resources=Resources(cpu_millis=10**9, memory_bytes=2**62, gpus=1024)),
+    dict(resources=Resources(cpu_millis=10**9, memory_bytes=2**48, gpus=1024)),
     dict(retry=Retry(max_attempts=1000, initial_backoff=d(7 * DAY), max_backoff=d(7 * DAY), multiplier=100.0)),
     dict(retry=Retry(multiplier=1.0)), dict(timeout=d(0)), dict(timeout=d(99 * 365 * DAY)), dict(lease_ttl=d(DAY)),
     dict(run_at=Timestamp(seconds=253402300799, nanos=999999000)),
