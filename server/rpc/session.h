@@ -1,10 +1,11 @@
-/* One worker's stream, in two files: session_in.c reads what the worker says, session_out.c says what the
- * engine wants said.  Shared by these two; rpc.c ends them all. */
+/* One worker's stream, in three files: session_hello.c learns who the worker is, session_in.c reads what it says then,
+ * session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
 #ifndef REINS_RPC_SESSION_H
 #define REINS_RPC_SESSION_H
 
 #include "common/base/map.h"
 #include "common/loop/loop.h"
+#include "reins/v1/worker_service.pb-c.h"
 #include "server/rpc/rpc.h"
 
 struct session {
@@ -58,7 +59,20 @@ void session_out_done(struct session *s);
 void session_log_stored(struct session *s, const struct core_attempt *at, int64_t offset);
 void session_out_writable(struct session *s);
 
+/* session_hello.c */
+/* Starts the time within which Hello must have come. */
+void session_hello_begin(struct session *s);
+/* A piece; the last one makes the session known to the engine. */
+void session_hello_piece(struct session *s, const Reins__V1__Hello *m);
+/* The stream is over: no timer fires any more. */
+void session_hello_stop(struct session *s);
+void session_hello_done(struct session *s);
+
 /* session_in.c */
+/* INVALID_ARGUMENT; -1, to be returned. */
+int session_bad_message(struct session *s, const char *what);
+/* An attempt that a message names; on failure the stream has been ended and -1 is returned. */
+int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret) MUST_CHECK;
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

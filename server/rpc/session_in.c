@@ -1,5 +1,4 @@
-/* What a worker says on its stream.  Hello is gathered from its pieces; then each message becomes events of the
- * engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
+/* What a worker says on its stream after Hello: each message becomes events of the engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
  * stored: who sees a terminal state can read the last byte.  A chunk that the store gives up on is lost, and its task
  * goes on without it: a broken log must not hold back an outcome.
  *
@@ -12,17 +11,10 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/pb/pb.h"
-#include "reins/v1/worker_service.pb-c.h"
 #include "server/rpc/session.h"
-#include "server/rpc/spec.h"
-#include "server/rpc/worker_cert.h"
 
-#define HELLO_TIMEOUT_NS (10 * NS_PER_S)
 #define HELD_BYTES_MAX (64 * 1024 * 1024)
-#define CERT_LOOK_US (60 * INT64_C(1000000))
 #define STOPPING "the master stops; connect again, or to another"
-#define SLOTS_MAX 10000
-#define QUEUES_MAX 1000
 #define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
 #define START_DELAY_NS (200 * NS_PER_MS)
@@ -57,18 +49,13 @@ struct log_op {
 
 static void session_free(struct session *s)
 {
-	loop_timer_stop(&s->hello_timer);
 	loop_timer_stop(&s->start_timer);
-	loop_timer_stop(&s->cert_timer);
 	for (struct map_node *n = map_first(&s->attempts), *next; n; n = next) {
 		next = map_next(&s->attempts, n);
 		free(container_of(n, struct attempt, by_ref));
 	}
 	map_done(&s->attempts);
-	for (size_t i = 0; i < s->hello.hello.n_queues; i++)
-		free(s->queues[i]);
-	free(s->queues);
-	free(s->held);
+	session_hello_done(s);
 	session_out_done(s);
 	free(s);
 }
@@ -115,16 +102,16 @@ void session_end_all(struct rpc *rpc)
 		session_end(container_of(it, struct session, at_rpc), STATUS_UNAVAILABLE, STOPPING);
 }
 
-static int bad_message(struct session *s, const char *what)
+int session_bad_message(struct session *s, const char *what)
 {
 	session_end(s, STATUS_INVALID_ARGUMENT, "%s", what);
 	return -1;
 }
 
-static int parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret)
+int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret)
 {
 	if (uuid_parse(task_id, strlen(task_id), &ret->task) || attempt < 1)
-		return bad_message(s, "an attempt is not named by a task id and a number from 1");
+		return session_bad_message(s, "an attempt is not named by a task id and a number from 1");
 	ret->attempt = attempt;
 	return 0;
 }
@@ -210,7 +197,7 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 {
 	struct core_attempt ref;
 	int64_t wall_us;
-	if (parse_ref(s, m->task_id, m->attempt, &ref) || pb_timestamp_us(m->started_at, &wall_us))
+	if (session_parse_ref(s, m->task_id, m->attempt, &ref) || pb_timestamp_us(m->started_at, &wall_us))
 		return;
 	struct attempt *a = need_attempt(s, &ref);
 	if (!a || a->start_pending || !list_empty(&a->starting))
@@ -279,19 +266,19 @@ static void skip_log(struct session *s, const struct core_attempt *ref, int64_t 
 static void on_log(struct session *s, const Reins__V1__Log *m)
 {
 	struct core_attempt ref;
-	if (parse_ref(s, m->task_id, m->attempt, &ref))
+	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
 	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
 	if (m->offset < 0 || m->offset > LOG_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
-		(void)bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
+		(void)session_bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
 		return;
 	}
 	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
 	if (m->data.len == 0)
 		return;
 	int64_t limit = s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX;
-	if (m->offset > limit || m->offset + (int64_t)m->data.len > limit) {
-		skip_log(s, &ref, min_i64(m->offset, INT64_MAX - RPC_LOG_CHUNK_MAX) + (int64_t)m->data.len);
+	if (m->offset + (int64_t)m->data.len > limit) {
+		skip_log(s, &ref, m->offset + (int64_t)m->data.len);
 		return;
 	}
 	if (s->held_bytes + log_cost(m->data.len) > HELD_BYTES_MAX) {
@@ -395,7 +382,7 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 {
 	struct core_attempt ref;
-	if (parse_ref(s, m->task_id, m->attempt, &ref))
+	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
 	if (m->kind == REINS__V1__OUTCOME__KIND__LOST) {
 		/* Acknowledged before the store has the loss: if we end in between, the worker's next list lacks the
@@ -406,7 +393,7 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		return;
 	}
 	if (!outcome_of(m->kind)) {
-		(void)bad_message(s, "outcome: no such kind");
+		(void)session_bad_message(s, "outcome: no such kind");
 		return;
 	}
 	struct outcome *o = s->held_bytes + m->result.len + m->error.len > HELD_BYTES_MAX ? NULL : outcome_new(s, m, &ref);
@@ -432,148 +419,6 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		forget_if_idle(a);
 }
 
-/* ---- hello ---- */
-
-static int add_held(struct session *s, const struct core_attempt *ref)
-{
-	if (s->n_held >= (size_t)engine_core_config(s->rpc->engine)->max_held) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "hello: more attempts than a worker may hold");
-		return -1;
-	}
-	if (s->n_held == s->cap_held) {
-		size_t cap = s->cap_held ? s->cap_held * 2 : 64;
-		void *held = realloc(s->held, cap * sizeof(*s->held));
-		if (!held) {
-			session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
-			return -1;
-		}
-		s->held = held;
-		s->cap_held = cap;
-	}
-	s->held[s->n_held++] = *ref;
-	return 0;
-}
-
-static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN])
-{
-	if (strlen(hex) != 2 * CORE_INSTANCE_LEN || strspn(hex, "0123456789abcdefABCDEF") != 2 * CORE_INSTANCE_LEN)
-		return -EINVAL;
-	for (size_t i = 0; i < CORE_INSTANCE_LEN; i++) {
-		char pair[3] = { hex[2 * i], hex[2 * i + 1], '\0' };
-		ret[i] = (uint8_t)strtoul(pair, NULL, 16);
-	}
-	return 0;
-}
-
-static int check_certificate(struct session *s)
-{
-	const struct stream_peer *peer = grpc_call_peer(s->call);
-	char named[128];
-	if (worker_cert_allows(peer, s->worker))
-		return 0;
-	worker_cert_names(peer, named, sizeof(named));
-	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
-		    "(deploy/tls worker %s)", named, s->worker, s->worker);
-	return -1;
-}
-
-/* The stream outlives the handshake, where dates are looked at, by months. */
-static void on_cert_timer(struct loop_timer *t)
-{
-	struct session *s = container_of(t, struct session, cert_timer);
-	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
-	if (left_us <= 0)
-		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
-	else /* in steps, since the wall clock can be set */
-		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
-}
-
-static int hello_first(struct session *s, const Reins__V1__Hello *m)
-{
-	struct core_event *ev = &s->hello;
-	const char *store_id = engine_store_id(s->rpc->engine);
-	if (m->protocol != 1)
-		return bad_message(s, "hello.protocol: this server speaks version 1");
-	if (!spec_name_ok(m->worker_id))
-		return bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
-	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
-	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
-	if (check_certificate(s))
-		return -1;
-	if (parse_instance(m->instance, ev->hello.instance))
-		return bad_message(s, "hello.instance: not 32 hex digits");
-	if (m->slots < 1 || m->slots > SLOTS_MAX)
-		return bad_message(s, "hello.slots: not from 1 to 10000");
-	if (m->n_queues > QUEUES_MAX)
-		return bad_message(s, "hello.queues: more than 1000");
-	if (!engine_ready(s->rpc->engine)) {
-		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
-		return -1;
-	}
-	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
-		session_end(s, STATUS_DATA_LOSS, "this master's store is %s; the worker holds attempts of store %s", store_id,
-			    m->store_id);
-		return -1;
-	}
-	ev->hello.capacity.slots = m->slots;
-	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
-		return bad_message(s, "hello.resources: below 0");
-	if (m->resources)
-		ev->hello.capacity.have = (struct core_need){
-			.memory_bytes = m->resources->memory_bytes,
-			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
-			.gpus = m->resources->gpus,
-		};
-	ev->hello.enforces_lease = m->enforces_exclusive_lease;
-	ev->hello.in_process = m->tasks_die_with_process;
-	ev->hello.draining = s->paused = m->paused;
-	s->queues = xcalloc(m->n_queues + 1, sizeof(*s->queues));
-	for (size_t i = 0; i < m->n_queues; i++) {
-		s->queues[i] = xstrdup(m->queues[i]);
-		ev->hello.n_queues = i + 1;
-		if (!spec_name_ok(m->queues[i]))
-			return bad_message(s, "hello.queues: not a queue's name");
-	}
-	s->hello_begun = true;
-	return 0;
-}
-
-static void on_hello(struct session *s, const Reins__V1__Hello *m)
-{
-	if (s->greeted) {
-		session_end(s, STATUS_FAILED_PRECONDITION, "hello: said already");
-		return;
-	}
-	if (!s->hello_begun && hello_first(s, m))
-		return;
-	for (size_t i = 0; i < m->n_attempts; i++) {
-		struct core_attempt ref;
-		if (parse_ref(s, m->attempts[i]->task_id, m->attempts[i]->attempt, &ref) || add_held(s, &ref))
-			return;
-	}
-	if (!m->last)
-		return;
-	loop_timer_stop(&s->hello_timer);
-	s->greeted = true;
-	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
-	if (s->cert_ends_wall_us)
-		loop_timer_set(&s->cert_timer, 0);
-	s->hello.hello.worker = s->worker;
-	s->hello.hello.queues = (const char *const *)s->queues;
-	s->hello.hello.held = s->held;
-	s->hello.hello.n_held = s->n_held;
-	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
-	engine_hello(s->rpc->engine, &s->peer, &s->hello);
-	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
-		 s->hello.hello.capacity.slots, s->n_held);
-}
-
-static void on_hello_timeout(struct loop_timer *t)
-{
-	struct session *s = container_of(t, struct session, hello_timer);
-	session_end(s, STATUS_DEADLINE_EXCEEDED, "no complete hello within 10 s");
-}
-
 /* ---- the rest ---- */
 
 static void takes_work(struct session *s)
@@ -587,7 +432,7 @@ static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 	struct core_attempt *held = xcalloc(m->n_attempts + 1, sizeof(*held));
 	size_t n = 0;
 	for (; n < m->n_attempts; n++)
-		if (parse_ref(s, m->attempts[n]->task_id, m->attempts[n]->attempt, &held[n]))
+		if (session_parse_ref(s, m->attempts[n]->task_id, m->attempts[n]->attempt, &held[n]))
 			break;
 	if (n == m->n_attempts)
 		engine_heartbeat(s->rpc->engine, &s->peer, m->number, m->last_dispatch, held, n);
@@ -601,14 +446,14 @@ static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 static void each_ref(struct session *s, enum core_event_type type, const char *task_id, int32_t attempt)
 {
 	struct core_attempt ref;
-	if (parse_ref(s, task_id, attempt, &ref) == 0)
+	if (session_parse_ref(s, task_id, attempt, &ref) == 0)
 		engine_attempt_event(s->rpc->engine, &s->peer, type, &ref);
 }
 
 static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 {
 	if (m->kind_case == REINS__V1__WORKER_MESSAGE__KIND_HELLO) {
-		on_hello(s, m->hello);
+		session_hello_piece(s, m->hello);
 		return;
 	}
 	if (!s->greeted) {
@@ -673,10 +518,8 @@ void worker_on_start(struct grpc_call *call)
 	list_init(&s->starting);
 	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
-	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
+	session_hello_begin(s);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
-	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
-	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
 	grpc_call_set_user(call, s);
 	if (s->rpc->draining)
 		session_end(s, STATUS_UNAVAILABLE, STOPPING);
@@ -712,8 +555,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	list_remove(&s->at_rpc);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
-	loop_timer_stop(&s->hello_timer);
+	session_hello_stop(s);
 	loop_timer_stop(&s->start_timer);
-	loop_timer_stop(&s->cert_timer);
 	session_unref(s);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/pb/pb.h"
-#include "reins/v1/worker_service.pb-c.h"
 #include "server/rpc/session.h"
 #include "server/rpc/wire.h"
 

@@ -1,0 +1,179 @@
+/* Who a worker is: Hello, gathered from its pieces, and its certificate, which must not end before the stream does.
+ *
+ * Bounded: the list by the core's max_held, the time until the last piece by HELLO_TIMEOUT_NS. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/log/log.h"
+#include "server/rpc/session.h"
+#include "server/rpc/spec.h"
+#include "server/rpc/worker_cert.h"
+
+#define HELLO_TIMEOUT_NS (10 * NS_PER_S)
+#define CERT_LOOK_US (60 * INT64_C(1000000))
+#define SLOTS_MAX 10000
+#define QUEUES_MAX 1000
+
+static int add_held(struct session *s, const struct core_attempt *ref)
+{
+	if (s->n_held >= (size_t)engine_core_config(s->rpc->engine)->max_held) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "hello: more attempts than a worker may hold");
+		return -1;
+	}
+	if (s->n_held == s->cap_held) {
+		size_t cap = s->cap_held ? s->cap_held * 2 : 64;
+		void *held = realloc(s->held, cap * sizeof(*s->held));
+		if (!held) {
+			session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+			return -1;
+		}
+		s->held = held;
+		s->cap_held = cap;
+	}
+	s->held[s->n_held++] = *ref;
+	return 0;
+}
+
+static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN])
+{
+	if (strlen(hex) != 2 * CORE_INSTANCE_LEN || strspn(hex, "0123456789abcdefABCDEF") != 2 * CORE_INSTANCE_LEN)
+		return -EINVAL;
+	for (size_t i = 0; i < CORE_INSTANCE_LEN; i++) {
+		char pair[3] = { hex[2 * i], hex[2 * i + 1], '\0' };
+		ret[i] = (uint8_t)strtoul(pair, NULL, 16);
+	}
+	return 0;
+}
+
+static int check_certificate(struct session *s)
+{
+	const struct stream_peer *peer = grpc_call_peer(s->call);
+	char named[128];
+	if (worker_cert_allows(peer, s->worker))
+		return 0;
+	worker_cert_names(peer, named, sizeof(named));
+	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
+		    "(deploy/tls worker %s)", named, s->worker, s->worker);
+	return -1;
+}
+
+/* The stream outlives the handshake, where dates are looked at, by months. */
+static void on_cert_timer(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, cert_timer);
+	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
+	if (left_us <= 0)
+		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
+	else /* in steps, since the wall clock can be set */
+		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
+}
+
+static int hello_first(struct session *s, const Reins__V1__Hello *m)
+{
+	struct core_event *ev = &s->hello;
+	const char *store_id = engine_store_id(s->rpc->engine);
+	if (m->protocol != 1)
+		return session_bad_message(s, "hello.protocol: this server speaks version 1");
+	if (!spec_name_ok(m->worker_id))
+		return session_bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
+	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
+	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
+	if (check_certificate(s))
+		return -1;
+	if (parse_instance(m->instance, ev->hello.instance))
+		return session_bad_message(s, "hello.instance: not 32 hex digits");
+	if (m->slots < 1 || m->slots > SLOTS_MAX)
+		return session_bad_message(s, "hello.slots: not from 1 to 10000");
+	if (m->n_queues > QUEUES_MAX)
+		return session_bad_message(s, "hello.queues: more than 1000");
+	if (!engine_ready(s->rpc->engine)) {
+		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
+		return -1;
+	}
+	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
+		session_end(s, STATUS_DATA_LOSS, "this master's store is %s; the worker holds attempts of store %s", store_id,
+			    m->store_id);
+		return -1;
+	}
+	ev->hello.capacity.slots = m->slots;
+	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
+		return session_bad_message(s, "hello.resources: below 0");
+	if (m->resources)
+		ev->hello.capacity.have = (struct core_need){
+			.memory_bytes = m->resources->memory_bytes,
+			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
+			.gpus = m->resources->gpus,
+		};
+	ev->hello.enforces_lease = m->enforces_exclusive_lease;
+	ev->hello.in_process = m->tasks_die_with_process;
+	ev->hello.draining = s->paused = m->paused;
+	s->queues = xcalloc(m->n_queues + 1, sizeof(*s->queues));
+	for (size_t i = 0; i < m->n_queues; i++) {
+		s->queues[i] = xstrdup(m->queues[i]);
+		ev->hello.n_queues = i + 1;
+		if (!spec_name_ok(m->queues[i]))
+			return session_bad_message(s, "hello.queues: not a queue's name");
+	}
+	s->hello_begun = true;
+	return 0;
+}
+
+void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
+{
+	if (s->greeted) {
+		session_end(s, STATUS_FAILED_PRECONDITION, "hello: said already");
+		return;
+	}
+	if (!s->hello_begun && hello_first(s, m))
+		return;
+	for (size_t i = 0; i < m->n_attempts; i++) {
+		struct core_attempt ref;
+		if (session_parse_ref(s, m->attempts[i]->task_id, m->attempts[i]->attempt, &ref) || add_held(s, &ref))
+			return;
+	}
+	if (!m->last)
+		return;
+	loop_timer_stop(&s->hello_timer);
+	s->greeted = true;
+	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
+	if (s->cert_ends_wall_us)
+		loop_timer_set(&s->cert_timer, 0);
+	s->hello.hello.worker = s->worker;
+	s->hello.hello.queues = (const char *const *)s->queues;
+	s->hello.hello.held = s->held;
+	s->hello.hello.n_held = s->n_held;
+	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
+	engine_hello(s->rpc->engine, &s->peer, &s->hello);
+	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+		 s->hello.hello.capacity.slots, s->n_held);
+}
+
+static void on_hello_timeout(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, hello_timer);
+	session_end(s, STATUS_DEADLINE_EXCEEDED, "no complete hello within 10 s");
+}
+
+void session_hello_begin(struct session *s)
+{
+	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
+	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
+	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
+}
+
+void session_hello_stop(struct session *s)
+{
+	loop_timer_stop(&s->hello_timer);
+	loop_timer_stop(&s->cert_timer);
+}
+
+void session_hello_done(struct session *s)
+{
+	session_hello_stop(s);
+	for (size_t i = 0; i < s->hello.hello.n_queues; i++)
+		free(s->queues[i]);
+	free(s->queues);
+	free(s->held);
+}
