@@ -26,11 +26,6 @@ struct get_call {
 
 static void read_task(struct get_call *g);
 
-static bool terminal(enum store_state s)
-{
-	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
-}
-
 static void get_free(struct get_call *g)
 {
 	engine_unwait(&g->waiter);
@@ -99,7 +94,7 @@ static void on_read(struct store_op *op)
 	} else if (g->cancelling && (g->get.ret_task.state == STORE_COMPLETED || g->get.ret_task.state == STORE_FAILED)) {
 		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id", "task_id: the task is %s already",
 			   g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED");
-	} else if (!terminal(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
+	} else if (!store_state_is_final(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
 		store_op_done_fields(op);
 		if (g->again) {
 			read_task(g);

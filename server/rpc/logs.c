@@ -186,11 +186,6 @@ static void read_on(struct logs_call *l)
 	store_submit(engine_store(l->rpc->engine), &l->read.op);
 }
 
-static bool terminal(enum store_state s)
-{
-	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
-}
-
 static void on_looked(struct store_op *op)
 {
 	struct logs_call *l = container_of(op, struct logs_call, get.op);
@@ -218,7 +213,7 @@ static void on_looked(struct store_op *op)
 	if (l->attempt == 0)
 		l->attempt = t->core.attempt;
 	l->last_attempt = t->core.attempt;
-	l->over = terminal(t->state);
+	l->over = store_state_is_final(t->state);
 	l->ended = l->attempt < t->core.attempt || t->state != STORE_RUNNING;
 	if (l->attempt > 0)
 		read_on(l);

@@ -60,6 +60,11 @@ struct store_op {
 
 enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
 
+static inline bool store_state_is_final(enum store_state s)
+{
+	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
+}
+
 enum store_outcome {
 	STORE_SUCCEEDED = 1,
 	STORE_PROGRAM_FAILED,
