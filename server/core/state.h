@@ -206,6 +206,16 @@ struct peer {
 
 #define GONE_BUCKETS 8
 
+/* Looking for running rows of sessions that nobody holds. */
+struct recovery {
+	struct timer timer;       /* the next sweep over the rows begins */
+	bool asking;
+	struct uuid after;        /* last task of the sweep so far */
+	uint64_t sweep;
+	struct map seen;          /* sessions that nobody here holds, at most max_workers */
+	int64_t since;            /* listening, with the store reachable */
+};
+
 struct core {
 	struct core_config cfg;
 	int64_t now;
@@ -227,6 +237,7 @@ struct core {
 	bool queues_known, asking_queues;
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
+	struct recovery recovery;
 	bool asking_due;
 	int64_t due_hint;         /* earliest retry heard of while DUE was away */
 

@@ -179,7 +179,6 @@ def test_start_up_grace(make_cluster, make_worker):
     assert len(cluster.finished(t.id).attempts) == 1
 
 
-@pytest.mark.xfail(reason="rows of sessions that nobody holds are not looked at yet", strict=True)
 def test_worker_that_never_comes_back(make_cluster, make_worker):
     """The other side of it: nobody holds the session, so the lease is counted from the master's start."""
     cluster = make_cluster({"heartbeat-interval": "250ms", "lease-ttl": "1500ms", "recovery-interval": "300ms"}).start()
