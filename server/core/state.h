@@ -7,6 +7,7 @@
 #include "common/base/map.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
+#include "server/core/recovery.h"
 #include "server/core/timer.h"
 
 /* ---- place of a row in its queue ---- */
@@ -205,16 +206,6 @@ struct peer {
 };
 
 #define GONE_BUCKETS 8
-
-/* Looking for running rows of sessions that nobody holds. */
-struct recovery {
-	struct timer timer;       /* the next sweep over the rows begins */
-	bool asking;
-	struct uuid after;        /* last task of the sweep so far */
-	uint64_t sweep;
-	struct map seen;          /* sessions that nobody here holds, at most max_workers */
-	int64_t since;            /* listening, with the store reachable */
-};
 
 struct core {
 	struct core_config cfg;
