@@ -16,6 +16,9 @@ void core_config_default(struct core_config *cfg)
 		.accept_timeout_ns = 5 * NS_PER_S,
 		.disconnect_grace_ns = 1 * NS_PER_S,
 		.reconcile_ns = 2 * NS_PER_S,
+		.recovery_ns = 5 * NS_PER_S,
+		.master_ttl_ns = 30 * NS_PER_S,
+		.master_ttl_exclusive_ns = 120 * NS_PER_S,
 		.max_workers = 10000,
 		.max_queues = 10000,
 		.window = 20000,
@@ -78,6 +81,9 @@ static void on_timer(struct core *c, struct timer *t)
 		break;
 	case TIMER_PAUSE:
 		break;
+	case TIMER_RECOVERY:
+		recovery_on_timer(c);
+		break;
 	}
 }
 
@@ -110,6 +116,7 @@ static void on_store(struct core *c, const struct core_event *ev)
 		return;
 	}
 	worker_store_back(c, c->now - c->store_down_at);
+	recovery_store_back(c, c->now - c->store_down_at);
 	job_retry_take_backs(c);
 	timer_set(c, &c->reconcile, c->now);
 }
@@ -124,6 +131,7 @@ static void on_lease(struct core *c, const struct core_event *ev)
 static void on_stalled(struct core *c, const struct core_event *ev)
 {
 	worker_stalled(c, ev->stalled_ns);
+	recovery_stalled(c, ev->stalled_ns);
 }
 
 static void on_time(struct core *c, const struct core_event *ev)
@@ -152,6 +160,7 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_QUEUES] = queue_on_queues,
 	[CORE_EV_FILLED] = queue_on_filled,
 	[CORE_EV_DUE] = queue_on_due,
+	[CORE_EV_STRAYS] = recovery_on_strays,
 	[CORE_EV_STORE] = on_store,
 	[CORE_EV_LEASE] = on_lease,
 	[CORE_EV_STALLED] = on_stalled,
@@ -215,6 +224,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	timer_set(c, &c->reconcile, now_mono_ns);
+	recovery_init(c);
 	return c;
 }
 
@@ -258,6 +268,7 @@ void core_free(struct core *c)
 		next = map_next(&c->queues, n);
 		queue_free(container_of(n, struct queue, node));
 	}
+	recovery_done(c);
 	map_done(&c->queues);
 	map_done(&c->classes);
 	map_done(&c->by_task);

@@ -89,6 +89,7 @@ enum core_event_type {
 	CORE_EV_QUEUES,         /* answer to CORE_DO_QUEUES */
 	CORE_EV_FILLED,         /* answer to CORE_DO_FILL */
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
+	CORE_EV_STRAYS,         /* answer to CORE_DO_STRAYS */
 	CORE_EV_STORE,          /* the store went away or came back */
 	CORE_EV_LEASE,          /* the lease table went away or came back */
 	CORE_EV_STALLED,        /* the loop stood still for stalled_ns: every lease is lengthened by that */
@@ -119,6 +120,17 @@ struct core_adopted {
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+};
+
+/* A running row, and the master that opened its worker's newest session. */
+struct core_stray {
+	struct core_attempt at;
+	const char *worker;
+	int64_t session, lease_ns; /* of the row */
+	bool exclusive;
+	bool own;                  /* that master has the asker's id; it may be an older incarnation */
+	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
+	int64_t incarnation, beat;
 };
 
 struct core_event {
@@ -200,6 +212,11 @@ struct core_event {
 			bool ok;
 			int64_t next_in_ns; /* until the next one is due; -1: none */
 		} due;
+		struct {
+			const struct core_stray *at; /* in the order of their task ids */
+			size_t n;                    /* fewer than the limit: the last page */
+			bool ok;
+		} strays;
 		bool up;
 		bool draining;
 		int64_t stalled_ns;
@@ -221,6 +238,7 @@ enum core_effect_type {
 	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
 	CORE_DO_QUEUES,        /* store: which queues have ready rows */
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
+	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -254,7 +272,7 @@ struct core_effect {
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
-	int32_t limit;           /* FILL, DUE */
+	int32_t limit;           /* FILL, DUE, STRAYS */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */
@@ -283,10 +301,13 @@ struct core_config {
 	int64_t heartbeat_ns, lease_ttl_ns;
 	int64_t accept_timeout_ns, disconnect_grace_ns;
 	int64_t reconcile_ns;    /* PendingTaskReconciler: refill from the start, look for queues, due rows */
+	int64_t recovery_ns;     /* RunningTaskRecovery: look for running rows of sessions that nobody holds */
+	/* A master whose beat stands still this long has its sessions judged by others; for exclusive tasks. */
+	int64_t master_ttl_ns, master_ttl_exclusive_ns;
 	int32_t max_workers;     /* 10,000 */
 	int32_t max_queues;      /* 10,000 */
 	int32_t window;          /* ready tasks in memory over all queues: 20,000 */
-	int32_t fill;            /* rows per FILL: 500 */
+	int32_t fill;            /* rows per FILL and STRAYS: 500 */
 	int32_t max_held;        /* attempts per worker: list and slots; 10,000 */
 	int32_t in_flight_claims; /* tasks between pick and dispatch: bounds the batches; 4,096 */
 	uint64_t seed;           /* jitter of retries */

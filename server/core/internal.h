@@ -7,6 +7,7 @@
  *   session.c  hello, heartbeat, streams that end
  *   job.c      jobs: one task on its way through this master; the only place that changes a job's state
  *   attempt.c  what happens to a job, by state
+ *   recovery.c running rows of sessions that nobody holds
  *   effects.c  the list of effects and its arena
  *   view.c     looking in, and core_check */
 #ifndef REINS_CORE_INTERNAL_H
@@ -108,6 +109,14 @@ void job_attach(struct job *j, struct worker *w);
 void job_set_state(struct core *c, struct job *j, enum job_state to);
 void job_answered(struct core *c, struct job *j); /* its worker spoke after a recall */
 struct core_attempt job_at(const struct job *j); /* before the claim: the number that it would get */
+
+/* ---- recovery.c ---- */
+void recovery_init(struct core *c);
+void recovery_done(struct core *c);
+void recovery_on_timer(struct core *c);
+void recovery_on_strays(struct core *c, const struct core_event *ev);
+void recovery_store_back(struct core *c, int64_t away_ns);
+void recovery_stalled(struct core *c, int64_t ns);
 
 /* ---- attempt.c ---- */
 void job_input(struct core *c, struct job *j, enum job_input in, const struct core_event *ev);

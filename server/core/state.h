@@ -7,6 +7,7 @@
 #include "common/base/map.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
+#include "server/core/recovery.h"
 #include "server/core/timer.h"
 
 /* ---- place of a row in its queue ---- */
@@ -231,6 +232,7 @@ struct core {
 	bool queues_known, asking_queues;
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
+	struct recovery recovery;
 	bool asking_due;
 	int64_t due_hint;         /* earliest retry heard of while DUE was away */
 

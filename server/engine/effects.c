@@ -139,6 +139,15 @@ static void on_due(struct store_op *sop)
 		engine_news(op->engine, &ev->due.at[i].id, false);
 }
 
+static void on_strays(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_STRAYS);
+	ev->strays.ok = sop->result == STORE_OK;
+	ev->strays.at = op->strays.ret_rows;
+	ev->strays.n = ev->strays.ok ? op->strays.ret_n : 0;
+}
+
 static void on_recorded(struct store_op *sop)
 {
 	struct engine_outcome *o = container_of(sop, struct engine_outcome, rec.op);
@@ -396,6 +405,13 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op = engine_op_new(e, x);
 		op->due.limit = x->limit;
 		submit(e, op, STORE_DUE, on_due);
+		break;
+	case CORE_DO_STRAYS:
+		op = engine_op_new(e, x);
+		op->strays.master = e->master_id;
+		op->strays.after = x->at.task;
+		op->strays.limit = x->limit;
+		submit(e, op, STORE_STRAYS, on_strays);
 		break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:

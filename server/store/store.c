@@ -60,6 +60,11 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_due, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_due, op)->ret_memory);
 		return;
+	case STORE_STRAYS:
+		container_of(op, struct store_strays, op)->ret_rows = NULL;
+		container_of(op, struct store_strays, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_strays, op)->ret_memory);
+		return;
 	case STORE_LOG_READ:
 		container_of(op, struct store_log_read, op)->ret_chunks = NULL;
 		container_of(op, struct store_log_read, op)->ret_n = 0;

@@ -33,6 +33,7 @@ enum store_kind {
 	STORE_FILL,
 	STORE_QUEUES,
 	STORE_DUE,
+	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
 	STORE_GET,
@@ -215,6 +216,17 @@ struct store_due {
 	struct core_task *ret_rows;
 	size_t ret_n;
 	int64_t ret_next_in_ns; /* -1: none waits; about INT64_MAX for what is centuries away */
+	void *ret_memory;
+};
+
+/* Running rows in the order of their task ids, whoever holds them. Changes nothing. */
+struct store_strays {
+	struct store_op op;
+	const char *master;      /* the asker's id */
+	struct uuid after;       /* tasks after this one; all zero: from the start */
+	int32_t limit;
+	struct core_stray *ret_rows;
+	size_t ret_n;
 	void *ret_memory;
 };
 

@@ -179,7 +179,6 @@ def test_start_up_grace(make_cluster, make_worker):
     assert len(cluster.finished(t.id).attempts) == 1
 
 
-@pytest.mark.xfail(reason="rows of sessions that nobody holds are not looked at yet", strict=True)
 def test_worker_that_never_comes_back(make_cluster, make_worker):
     """The other side of it: nobody holds the session, so the lease is counted from the master's start."""
     cluster = make_cluster({"heartbeat-interval": "250ms", "lease-ttl": "1500ms", "recovery-interval": "300ms"}).start()
@@ -195,6 +194,25 @@ def test_worker_that_never_comes_back(make_cluster, make_worker):
     assert done.state == State.COMPLETED
     assert [(a.worker_id, a.end) for a in done.attempts] == [("w1", End.LOST), ("w2", End.SUCCEEDED)]
     assert len(other.dispatched) == 1
+
+
+def test_another_master_takes_over(make_cluster, make_worker):
+    """A master and its worker die for good: another one sees the beat stand still, and waits a lease more."""
+    quick = {"heartbeat-interval": "250ms", "lease-ttl": "1500ms", "recovery-interval": "300ms", "master-ttl": "1s"}
+    cluster = make_cluster(quick).start()
+    heir = make_cluster({**quick, "master-id": "m2"})
+    heir.flags["store"], heir.flags["lease"] = cluster.flags["store"], cluster.flags["lease"]
+    heir.start()
+    worker = make_worker(cluster, policy=hold)
+    t = cluster.submit()
+    worker.wait_dispatch(t.id)
+    cluster.kill9()
+    worker.beat = False
+    worker.close()
+    make_worker(heir, "w2")
+    done = heir.finished(t.id, timeout=PATIENCE)
+    assert done.state == State.COMPLETED
+    assert [(a.worker_id, a.end) for a in done.attempts] == [("w1", End.LOST), ("w2", End.SUCCEEDED)]
 
 
 def test_backlog_outlives_the_master(make_cluster, make_worker):

@@ -155,7 +155,7 @@ void net_cut(struct sim *s, uint64_t conn, bool told)
 /* ---- faults ---- */
 
 enum fault { F_CUT, F_PARTITION, F_AGENT, F_MACHINE, F_PAUSE, F_MASTER, F_MASTER_BETWEEN, F_STORE, F_LEASE, F_FLUSH,
-	     F_CANCEL, FAULTS };
+	     F_CANCEL, F_GONE, FAULTS };
 
 static void on_worker_back(struct sim *s, struct msg *m) { worker_start(s, m->worker); }
 static void on_store_back(struct sim *s, struct msg *m) { store_set(s, true, 0); }
@@ -205,6 +205,16 @@ static void strike(struct sim *s, enum fault f)
 		break;
 	case F_FLUSH: lease_set(s, s->lease.up, true); break;
 	case F_CANCEL: client_cancel(s, (int)rng_below(&s->rng, (uint64_t)s->n_tasks)); break;
+	case F_GONE:
+		/* One stays that fits everything. The master often dies with it, and does not know that it ever was. */
+		if (w > 0 && sim_chance(s, 30)) {
+			worker_kill(s, w, true);
+			s->w[w].gone = true;
+			sim_trace(s, "%s is gone for ever", s->w[w].id);
+			if (sim_chance(s, 70))
+				master_crash(s);
+		}
+		break;
 	case FAULTS: break;
 	}
 }
@@ -284,6 +294,7 @@ static void prepare(struct sim *s)
 	}
 	/* Each history has its own mix of faults; a tenth has none. */
 	uint64_t enabled = sim_chance(s, 10) ? 0 : rng_next(&s->rng) & (sim_chance(s, 50) ? rng_next(&s->rng) : ~UINT64_C(0));
+	s->new_ids = sim_chance(s, 30);
 	s->fault_gap = sim_chance(s, 50) ? NS_PER_S : 6 * NS_PER_S;
 	sim_at(s, s->now + NS_PER_S, on_fault)->gen = enabled & ((UINT64_C(1) << FAULTS) - 1);
 	sim_at(s, s->now + FAULTS_END, on_heal);

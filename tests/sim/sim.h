@@ -68,6 +68,7 @@ struct sim_store {
 	int by_key[SIM_TASKS];   /* row, -1 none */
 	int64_t seq;
 	int64_t sessions[SIM_WORKERS];
+	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
 	int64_t last_apply[32], last_answer[32];
 };
 
@@ -104,6 +105,7 @@ struct run {
 struct sim_worker {
 	char id[16];
 	bool up;                 /* the agent */
+	bool gone;               /* it never comes back */
 	int64_t paused_until;
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int slots, gpus;
@@ -158,6 +160,7 @@ struct sim {
 	int n_tasks;
 	int submit_row[SIM_ROWS]; /* token → row to be: index into `wanted` */
 	bool healed, quiet;
+	bool new_ids;            /* a master that is started again has another id */
 	bool trace;
 	char violation[256];
 	int64_t steps;

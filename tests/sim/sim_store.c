@@ -176,6 +176,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.worker = s->w[w].id;
 	e->opened.ok = true;
 	e->opened.session = ++s->store.sessions[w];
+	s->store.opened_by[w] = m->epoch;
 	e->opened.adopted = l->adopted;
 	e->opened.waiting = l->waiting;
 	e->opened.requeued = l->requeued;
@@ -277,6 +278,32 @@ static void do_due(struct sim *s, struct msg *m)
 	}
 }
 
+static void do_strays(struct sim *s, struct msg *m)
+{
+	static const char *const masters[] = { "another", "me" };
+	struct core_stray *at = list_new(m, (size_t)m->ef.limit, sizeof(*at));
+	m->ev.type = CORE_EV_STRAYS;
+	m->ev.strays.at = at;
+	m->ev.strays.ok = true;
+	for (int i = 0; i < s->store.n_rows && m->ev.strays.n < (size_t)m->ef.limit; i++) {
+		const struct row *r = &s->store.rows[i];
+		if (r->state != ROW_RUNNING || uuid_cmp(&r->t.id, &m->ef.at.task) <= 0)
+			continue;
+		bool own = !s->new_ids || s->store.opened_by[r->worker] == m->epoch;
+		at[m->ev.strays.n++] = (struct core_stray){
+			.at = { r->t.id, r->t.attempt },
+			.worker = s->w[r->worker].id,
+			.session = r->session,
+			.lease_ns = r->lease_ns,
+			.exclusive = r->t.exclusive,
+			.own = own,
+			.master = masters[own],
+			.incarnation = (int64_t)s->store.opened_by[r->worker],
+			.beat = own ? s->now : 0,
+		};
+	}
+}
+
 /* A client's cancel, through the engine: the core hears of it by GONE or CANCEL_WISH. */
 static void do_cancel(struct sim *s, struct msg *m)
 {
@@ -326,6 +353,7 @@ static void unavailable(struct sim *s, struct msg *m)
 		break;
 	case CORE_DO_QUEUES: e->type = CORE_EV_QUEUES; break;
 	case CORE_DO_DUE: e->type = CORE_EV_DUE; break;
+	case CORE_DO_STRAYS: e->type = CORE_EV_STRAYS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
 }
@@ -397,6 +425,7 @@ static void on_apply(struct sim *s, struct msg *m)
 		case CORE_DO_SESSION_OPEN: do_session_open(s, m); break;
 		case CORE_DO_FILL: do_fill(s, m); break;
 		case CORE_DO_QUEUES: do_queues(s, m); break;
+		case CORE_DO_STRAYS: do_strays(s, m); break;
 		default: do_due(s, m); break;
 		}
 	}

@@ -354,7 +354,7 @@ void worker_init(struct sim *s, int index)
 void worker_start(struct sim *s, int index)
 {
 	struct sim_worker *w = &s->w[index];
-	if (w->up)
+	if (w->up || w->gone)
 		return;
 	sim_trace(s, "%s starts", w->id);
 	w->up = true;
@@ -365,7 +365,7 @@ void worker_start(struct sim *s, int index)
 void worker_kill(struct sim *s, int index, bool machine)
 {
 	struct sim_worker *w = &s->w[index];
-	if (!w->up)
+	if (!w->up && !machine)
 		return;
 	sim_trace(s, "%s dies%s", w->id, machine ? " with its machine" : "");
 	w->up = false;

@@ -486,3 +486,81 @@ void incarnations(void **state)
 	assert_true(beat.ret_replaced);
 }
 
+
+/* ---- strays ---- */
+
+void strays_pages(void **state)
+{
+	enum { N = 7 };
+	struct store_master_open m = {.master = "m1"};
+	run(&m.op, STORE_MASTER_OPEN);
+	struct store_insert x = insert_of(new_queue());
+	int64_t s = session("w-stray");
+	x.task.exclusive = true;
+	x.eager = to_worker("w-stray", s);
+	x.eager.lease_ns = 70000 * MS;
+	run(&x.op, STORE_INSERT);
+	struct core_task t[N];
+	struct core_attempt at[N];
+	for (int i = 0; i < N; i++)
+		at[i] = running(&t[i], i == 3 ? "w-nobody" : "w-stray", s);
+	record(at[1], "w-stray", STORE_SUCCEEDED);
+	struct store_take_back tb = take_back(at[2], s, CORE_CAUSE_REFUSED, false);
+	store_op_done_fields(&tb.op);
+	int found[N] = {0}, exclusive = 0;
+	struct store_strays o = {.master = "m1", .limit = 2};
+	do {
+		struct uuid last = o.after;
+		run(&o.op, STORE_STRAYS);
+		assert_true(o.ret_n <= 2);
+		for (size_t i = 0; i < o.ret_n; i++) {
+			const struct core_stray *r = &o.ret_rows[i];
+			assert_true(uuid_cmp(&last, &r->at.task) < 0);
+			last = r->at.task;
+			for (int k = 0; k < N; k++)
+				found[k] += uuid_eq(&r->at.task, &at[k].task);
+			if (uuid_eq(&r->at.task, &at[3].task)) {
+				assert_string_equal(r->worker, "w-nobody");
+				assert_string_equal(r->master, "");
+				assert_true(!r->own && r->beat == 0 && r->incarnation == 0);
+			} else if (uuid_eq(&r->at.task, &x.task.id)) {
+				exclusive++;
+				assert_true(r->exclusive && r->lease_ns == 70000 * MS);
+			} else if (strcmp(r->worker, "w-stray") == 0) {
+				assert_string_equal(r->master, "m1");
+				assert_true(r->own && !r->exclusive && r->incarnation == m.ret_incarnation);
+				assert_true(r->session == s && r->at.attempt == 1 && r->lease_ns == 10000 * MS);
+			}
+		}
+		o.after = last;
+		if (o.ret_n < 2)
+			break;
+		store_op_done_fields(&o.op);
+	} while (true);
+	store_op_done_fields(&o.op);
+	assert_int_equal(exclusive, 1);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(found[i], i != 1 && i != 2);
+}
+
+void strays_show_the_beat(void **state)
+{
+	struct core_task t;
+	struct store_master_open m = {.master = "m1"};
+	run(&m.op, STORE_MASTER_OPEN);
+	struct core_attempt at = running(&t, "w-beaten", session("w-beaten"));
+	int64_t beats[2];
+	for (int i = 0; i < 2; i++) {
+		struct store_strays o = {.master = "other", .after = at.task, .limit = 10};
+		for (int k = 15; o.after.b[k]-- == 0; k--)
+			; /* the id before it */
+		run(&o.op, STORE_STRAYS);
+		assert_true(o.ret_n >= 1 && uuid_eq(&o.ret_rows[0].at.task, &at.task) && !o.ret_rows[0].own);
+		beats[i] = o.ret_rows[0].beat;
+		store_op_done_fields(&o.op);
+		struct store_beat beat = {.master = "m1", .incarnation = m.ret_incarnation};
+		run(&beat.op, STORE_BEAT);
+		assert_false(beat.ret_replaced);
+	}
+	assert_true(beats[1] == beats[0] + 1);
+}

@@ -23,5 +23,7 @@ void started(void **state);
 void list_pages(void **state);
 void list_leaves_out(void **state);
 void incarnations(void **state);
+void strays_pages(void **state);
+void strays_show_the_beat(void **state);
 
 #endif

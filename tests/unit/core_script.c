@@ -15,6 +15,7 @@ struct line { /* one event's words and the memory behind its lists */
 	struct core_task tasks[3][MAX_LIST];
 	struct core_attempt at[3][MAX_LIST];
 	struct core_adopted adopted[2][MAX_LIST];
+	struct core_stray strays[MAX_LIST];
 	const char *names[MAX_LIST];
 	char name_text[4096];
 };
@@ -228,6 +229,31 @@ static void parse_store_answer(struct script *s, struct line *l, struct core_eve
 	}
 }
 
+/* "w1#3:t1/1" */
+static void parse_strays(struct script *s, struct line *l, struct core_event *e)
+{
+	e->type = CORE_EV_STRAYS;
+	e->strays.ok = !has(l, "away");
+	e->strays.at = l->strays;
+	for (int i = 1; i < l->n; i++) {
+		char *hash = strchr(l->words[i], '#');
+		if (!hash)
+			continue;
+		*hash = '\0';
+		struct core_stray *r = &l->strays[e->strays.n++];
+		char *task;
+		*r = (struct core_stray){ .worker = l->words[i], .session = strtoll(hash + 1, &task, 10) };
+		r->at = attempt(s, task + 1);
+		const struct core_task *t = script_task(s, task_number(&r->at.task));
+		r->lease_ns = max_i64(s->cfg.lease_ttl_ns, t->lease_ttl_ns);
+		r->exclusive = t->exclusive;
+		r->own = !opt(l, "of");
+		r->master = r->own ? "m" : opt(l, "of");
+		r->incarnation = (int64_t)number(l, "inc", 1);
+		r->beat = (int64_t)number(l, "beat", 0);
+	}
+}
+
 static void parse_answer(struct script *s, struct line *l, struct core_event *e, const char *verb)
 {
 	if (strcmp(verb, "inserted") == 0) {
@@ -262,6 +288,8 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 			(enum core_record_verdict)VERDICT(word(l, 4), "recorded", "duplicate", "fenced", "away");
 		e->recorded.pending_again = has(l, "again");
 		e->recorded.retry_in_ns = seconds(number(l, "in", 0));
+	} else if (strcmp(verb, "strays") == 0) {
+		parse_strays(s, l, e);
 	} else {
 		parse_store_answer(s, l, e, verb);
 	}
@@ -362,7 +390,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
-		[CORE_DO_DUE] = SHOW_FILL };
+		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
 	int t = task_number(&f->at.task), a = f->at.attempt;
@@ -391,6 +419,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		break;
 	case CORE_DO_QUEUES: say(s, "queues"); break;
 	case CORE_DO_DUE: say(s, "due"); break;
+	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
 	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
 	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;

@@ -10,6 +10,7 @@
  *   outcome p1 t1/1 tok=7 ok|fail           recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]
  *   taken t1/1 #1 pending|ended|fenced|away
  *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
+ *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] | strays away      (without `of`: sessions of this master's id)
  *   store up|down    lease up|down    stalled 5    wait 5 (moves the time; alone on its line: a TIME event)
  *
  * Several events of one step are divided by "; ".  Times are seconds, fractions allowed. Task tN has seq N. */
@@ -20,7 +21,7 @@
 
 #define SCRIPT_TASKS 4096
 
-enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8 };
+enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8, SHOW_STRAYS = 16 };
 
 struct script {
 	struct core_config cfg;

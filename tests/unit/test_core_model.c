@@ -191,7 +191,7 @@ static bool asks(enum core_effect_type t)
 {
 	return t == CORE_DO_INSERT || t == CORE_DO_PREEMPT || t == CORE_DO_CLAIM || t == CORE_DO_RECORD ||
 	       t == CORE_DO_TAKE_BACK || t == CORE_DO_SESSION_OPEN || t == CORE_DO_FILL || t == CORE_DO_QUEUES ||
-	       t == CORE_DO_DUE;
+	       t == CORE_DO_DUE || t == CORE_DO_STRAYS;
 }
 
 static void on_effect(const struct core_effect *f)
@@ -546,6 +546,9 @@ static void answer_reading(const struct core_effect *f)
 		ev.type = CORE_EV_DUE;
 		ev.due.ok = true;
 		ev.due.next_in_ns = -1;
+	} else if (f->type == CORE_DO_STRAYS) {
+		ev.type = CORE_EV_STRAYS;
+		ev.strays.ok = true;
 	} else {
 		ev.type = CORE_EV_FILLED;
 		ev.filled.queue = f->queue;

@@ -1,0 +1,48 @@
+/* STRAYS: running rows with the master of each worker's newest session. */
+#include <string.h>
+
+#include "server/store/sqlite/sq.h"
+
+static const char strays_sql[] =
+	"SELECT r.task_id, r.attempt, r.session, r.lease_ns, r.exclusive, m.incarnation, m.beat, r.worker, w.master FROM running r "
+	"LEFT JOIN worker w ON w.id = r.worker LEFT JOIN master m ON m.id = w.master WHERE r.task_id > ? ORDER BY r.task_id LIMIT ?";
+
+enum { TASK, ATTEMPT, SESSION, LEASE, EXCLUSIVE, INCARNATION, BEAT, WORKER, MASTER };
+
+static const char *text_of(sqlite3_stmt *q, int col, struct store_mem **mem)
+{
+	const char *text = sq_text(q, col);
+	return store_mem_copy(mem, text, strlen(text));
+}
+
+void sq_strays_run(struct sq_ctx *x, struct store_op *op)
+{
+	struct store_strays *o = container_of(op, struct store_strays, op);
+	struct sq_db *db = &x->db;
+	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	size_t limit = o->limit > 0 ? (size_t)o->limit : 0;
+	o->ret_n = 0;
+	o->ret_rows = store_mem_get(mem, (limit ? limit : 1) * sizeof(*o->ret_rows));
+	sqlite3_stmt *q = sq_begin(db, strays_sql);
+	sq_bind_uuid(db, &o->after);
+	sq_bind_int(db, (int64_t)limit);
+	while (sq_row(db, q)) {
+		if (o->ret_n == limit) {
+			sq_end(q);
+			break;
+		}
+		struct core_stray *r = &o->ret_rows[o->ret_n++];
+		*r = (struct core_stray){
+			.at.attempt = (int32_t)sq_int(q, ATTEMPT),
+			.worker = text_of(q, WORKER, mem),
+			.session = sq_int(q, SESSION),
+			.lease_ns = sq_int(q, LEASE),
+			.exclusive = sq_int(q, EXCLUSIVE) != 0,
+			.master = text_of(q, MASTER, mem),
+			.incarnation = sq_int(q, INCARNATION),
+			.beat = sq_int(q, BEAT),
+		};
+		sq_uuid(q, TASK, &r->at.task);
+		r->own = strcmp(r->master, o->master) == 0;
+	}
+}
