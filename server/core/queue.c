@@ -184,9 +184,14 @@ void queue_ask_due(struct core *c)
 	emit(c, CORE_DO_DUE)->limit = c->cfg.fill;
 }
 
+static int64_t after(const struct core *c, int64_t in_ns)
+{
+	return in_ns < NEVER - c->now ? c->now + in_ns : NEVER;
+}
+
 void queue_due_in(struct core *c, int64_t in_ns)
 {
-	int64_t at = c->now + in_ns;
+	int64_t at = after(c, in_ns);
 	if (c->asking_due)
 		c->due_hint = min_i64(c->due_hint, at);
 	else
@@ -204,6 +209,6 @@ void queue_on_due(struct core *c, const struct core_event *ev)
 	if (ev->due.n >= (size_t)c->cfg.fill)
 		next = c->now;
 	else if (ev->due.next_in_ns >= 0)
-		next = min_i64(next, c->now + max_i64(ev->due.next_in_ns, NS_PER_MS));
+		next = min_i64(next, after(c, max_i64(ev->due.next_in_ns, NS_PER_MS)));
 	timer_set(c, &c->due_timer, next);
 }

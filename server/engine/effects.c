@@ -438,7 +438,7 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	s->ins.op.kind = STORE_INSERT;
 	s->ins.op.done = on_inserted;
 	s->in_core = !s->ins.group_next;
-	s->due_in_ns = max_i64(s->ins.delay_ns, s->ins.run_at_wall_us ? (s->ins.run_at_wall_us - now_wall_us) * 1000 : 0);
+	s->due_in_ns = max_i64(s->ins.delay_ns, s->ins.run_at_wall_us ? us_to_ns(s->ins.run_at_wall_us - now_wall_us) : 0);
 	if (!s->in_core) {
 		store_submit(e->store, &s->ins.op);
 		return;

@@ -103,7 +103,7 @@ static int read_due(struct pg_batch *b, const PGresult *r)
 	if (n < 1 || !pg_is_null(r, 0, 1))
 		return -EPROTO;
 	int64_t us = pg_get_int8(r, 0, 0);
-	o->ret_next_in_ns = us < 0 ? -1 : us * NS_PER_US;
+	o->ret_next_in_ns = us < 0 ? -1 : us_to_ns(us);
 	o->ret_n = (size_t)n - 1;
 	o->ret_rows = o->ret_n ? store_mem_get(mem, o->ret_n * sizeof(*o->ret_rows)) : NULL;
 	for (int row = 1; row < n; row++) {
