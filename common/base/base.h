@@ -27,6 +27,12 @@ static inline void free_p(void *pp) { free(*(void **)pp); }
 
 static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Saturates: an int64 holds 292 years of nanoseconds, and a run_at may be thousands of years away. */
+static inline int64_t us_to_ns(int64_t us)
+{
+	return us > INT64_MAX / NS_PER_US ? INT64_MAX : us < INT64_MIN / NS_PER_US ? INT64_MIN : us * NS_PER_US;
+}
+
 static inline size_t min_sz(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
 

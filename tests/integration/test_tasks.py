@@ -634,3 +634,27 @@ def test_cancel_racing_with_success(shared, make_worker, queue):
         done = shared.get(ref[0])
         assert done.state == State.COMPLETED and len(done.attempts) == 1
         assert replies[ref[0]] in (State.RUNNING, State.COMPLETED)
+
+
+@pytest.mark.parametrize("store", ["postgres", "sqlite"])
+@pytest.mark.parametrize("seconds", [253402300799, 2**33 + 2**30, 18446744073 + 1796000000])
+def test_run_at_in_a_far_future(make_cluster, make_worker, tmp_path, store, seconds):
+    """Beyond what nanoseconds in an int64 can say: neither run at once, nor in the way of what is due."""
+    flags = {"store": f"sqlite:{tmp_path}/reins.db", "lease": "memory"} if store == "sqlite" else {}
+    cluster = make_cluster(flags).start()
+    worker = make_worker(cluster)
+    far = stubs.task.TaskSpec().run_at
+    far.seconds = seconds
+    one = cluster.submit(run_at=far).id
+    many = cluster.tasks.SubmitTasks(
+        T.SubmitTasksRequest(requests=[T.SubmitTaskRequest(spec=make_spec(run_at=far))] * 2), timeout=30).tasks
+    soon = stubs.task.TaskSpec().run_at
+    soon.FromNanoseconds(time.time_ns() + 300_000_000)
+    assert cluster.finished(cluster.submit(run_at=soon).id).state == State.COMPLETED
+    cluster.restart()
+    worker.reconnect()
+    soon.FromNanoseconds(time.time_ns() + 300_000_000)
+    assert cluster.finished(cluster.submit(run_at=soon).id).state == State.COMPLETED
+    for task_id in (one, *(m.task_id for m in many)):
+        t = cluster.get(task_id)
+        assert (t.state, t.attempt, t.run_at.seconds) == (State.PENDING, 0, seconds)

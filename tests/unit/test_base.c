@@ -44,6 +44,14 @@ static struct rng seeded(void)
 	return r;
 }
 
+static void test_us_to_ns_saturates(void **state)
+{
+	assert_int_equal(us_to_ns(-7), -7000);
+	assert_int_equal(us_to_ns(INT64_MAX / 1000), INT64_MAX / 1000 * 1000);
+	assert_int_equal(us_to_ns(INT64_MAX / 1000 + 1), INT64_MAX);
+	assert_int_equal(us_to_ns(INT64_MIN), INT64_MIN);
+}
+
 static void test_heap(void **state)
 {
 	static struct item items[N];
@@ -258,6 +266,7 @@ static void test_wall_clock_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_us_to_ns_saturates),
 		cmocka_unit_test(test_heap), cmocka_unit_test(test_map), cmocka_unit_test(test_list), cmocka_unit_test(test_buf),
 		cmocka_unit_test(test_ids), cmocka_unit_test(test_numbers), cmocka_unit_test(test_wall_clock_text),
 	};

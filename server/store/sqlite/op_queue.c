@@ -129,7 +129,7 @@ void sq_due_run(struct sq_ctx *x, struct store_op *op)
 	sqlite3_stmt *q = sq_begin(db, next_due_sql);
 	if (sq_row(db, q)) {
 		int64_t left_us = sq_int(q, 0) - x->now_wall_us;
-		o->ret_next_in_ns = left_us <= 0 ? 0 : left_us > INT64_MAX / NS_PER_US ? INT64_MAX : left_us * NS_PER_US;
+		o->ret_next_in_ns = left_us <= 0 ? 0 : us_to_ns(left_us);
 		sq_end(q);
 	}
 }
