@@ -354,6 +354,14 @@ def test_stop(master, session):
     assert a.outcome.error == b'the test says so'
 
 
+@pytest.mark.parametrize('reason, text', [('CANCELLED', b'cancelled'), ('DRAINED', b'stopped by the master')])
+def test_stop_without_a_text(master, session, reason, text):
+    key = master.run(session, 'sh', '-c', 'echo ready; sleep 60')
+    master.printed(key, b'ready')
+    session.stop(key, reason, '')
+    assert master.ended(key).outcome.error == text
+
+
 def test_stop_of_a_program_that_ignores_sigterm(master, session):
     key = master.run(session, 'sh', '-c', 'trap "" TERM; echo pid $$; while :; do sleep 1; done')
     pid = pid_in(master.printed(key, b'pid'))
