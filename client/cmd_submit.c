@@ -27,7 +27,7 @@ static const struct setting table[] = {
 	{ "name", SETTING_STRING, SPEC(name), "NAME", .help = "For people; need not be unique." },
 	{ "queue", SETTING_STRING, SPEC(queue), "QUEUE", .help = "Not given: \"default\"." },
 	{ "handler", SETTING_STRING, SPEC(handler), "NAME",
-	  .help = "Instead of a command: a function that an in-process worker has registered." },
+	  .help = "Instead of a command: a function that an in-process worker has registered; reins-worker runs commands only." },
 	{ "env", SETTING_LIST, SPEC(env), "KEY=VALUE", .help = "A variable for the program." },
 	{ "param", SETTING_LIST, SPEC(params), "KEY=VALUE",
 	  .help = "A parameter of the run: recorded with it, and given to the program in REINS_PARAMS (JSON)." },

@@ -9,6 +9,9 @@
 #include "client/cli.h"
 #include "common/base/num.h"
 #include "common/pb/pb.h"
+#include "common/pb/utf8.h"
+
+enum { RESULT_LINE_MAX = 400 };
 
 static const char *enum_name(const ProtobufCEnumDescriptor *type, int value)
 {
@@ -142,12 +145,12 @@ static void show_resources(const Reins__V1__Resources *r)
 	if (!r)
 		return;
 	if (r->gpus)
-		n += (size_t)snprintf(text + n, sizeof text - n, "gpus=%d ", r->gpus);
+		n += (size_t)snprintf(text + n, sizeof text - n, "gpus=%d", r->gpus);
 	if (r->cpu_millis)
-		n += (size_t)snprintf(text + n, sizeof text - n, "cpus=%g ", (double)r->cpu_millis / 1000);
+		n += (size_t)snprintf(text + n, sizeof text - n, "%scpus=%g", n ? " " : "", (double)r->cpu_millis / 1000);
 	if (r->memory_bytes) {
 		num_format_size(r->memory_bytes, memory, sizeof memory);
-		snprintf(text + n, sizeof text - n, "memory=%s", memory);
+		snprintf(text + n, sizeof text - n, "%smemory=%s", n ? " " : "", memory);
 	}
 	fact("needs", text);
 }
@@ -201,9 +204,10 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 	if (a->started_at && a->finished_at && !pb_timestamp_us(a->started_at, &start_us) &&
 	    !pb_timestamp_us(a->finished_at, &end_us))
 		out_format_span(end_us - start_us, span, sizeof span);
+	bool told = !strcmp(a->error, end); /* "exit code 3" stands there already */
 	snprintf(text, sizeof text, "%d %s%s%s on %s, %s%s%s%s%s%.512s%s%.512s", a->number, show_end_name(a->end),
 		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, a->oom_killed ? ", out of memory" : "",
-		 a->cause[0] ? ", " : "", a->cause, a->error[0] ? ": " : "", a->error);
+		 a->cause[0] ? ", " : "", a->cause, a->error[0] && !told ? ": " : "", told ? "" : a->error);
 	fact("attempt", text);
 	if (a->log_dropped_bytes) {
 		snprintf(text, sizeof text, "%" PRId64 " of %" PRId64 " bytes were not kept", a->log_dropped_bytes, a->log_bytes);
@@ -211,15 +215,33 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 	}
 }
 
+/* A result of one line that people can read is shown, the end of the line apart. */
+static bool is_line(const ProtobufCBinaryData *b, size_t max, size_t *ret_len)
+{
+	size_t n = b->len, used;
+	if (n && b->data[n - 1] == '\n')
+		n--;
+	for (size_t i = 0; i < n; i += used) {
+		used = n > max || b->data[i] < 0x20 || b->data[i] == 0x7f ? 0 : utf8_char_len(b->data + i, n - i);
+		if (!used)
+			return false;
+	}
+	*ret_len = n;
+	return n > 0;
+}
+
 static void show_result(const Reins__V1__Task *t)
 {
-	char text[64];
+	char text[RESULT_LINE_MAX + 64];
+	size_t len;
 	if (!t->result_bytes && !t->result.len)
 		return;
 	if (t->result_dropped)
 		snprintf(text, sizeof text, "%" PRId64 " bytes, not kept (over the limit)", t->result_bytes);
+	else if (is_line(&t->result, RESULT_LINE_MAX, &len))
+		snprintf(text, sizeof text, "%.*s", (int)len, (const char *)t->result.data);
 	else
-		snprintf(text, sizeof text, "%" PRId64 " bytes; with -o json it is shown", t->result_bytes);
+		snprintf(text, sizeof text, "%" PRId64 " bytes; -o json has them, as base64", t->result_bytes);
 	fact("result", text);
 }
 
@@ -233,7 +255,8 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	fact("state", text);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
 		fact("waits", t->pending_reason);
-	fact("error", t->error);
+	if (strcmp(t->error, end))
+		fact("error", t->error);
 	if (t->spec)
 		show_spec(t->spec);
 	fact("owner", t->owner);

@@ -52,10 +52,12 @@ static int exec_search(const char *search, char **argv)
 			    : snprintf(path, sizeof(path), "./%s", name);
 		if (n > 0 && (size_t)n < sizeof(path)) {
 			execv(path, argv);
-			if (errno == EACCES)
+			int err = errno;
+			if (err != EACCES && err != ENOENT && err != ENOTDIR)
+				return err;
+			/* Only if the program is there: a directory that may not be entered says nothing of it. */
+			if (err == EACCES && access(path, F_OK) == 0)
 				seen = EACCES;
-			else if (errno != ENOENT && errno != ENOTDIR)
-				return errno;
 		}
 		if (p[len] == '\0')
 			return seen;

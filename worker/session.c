@@ -163,7 +163,8 @@ static void on_master_message(struct session *s, Reins__V1__MasterMessage *m)
 	case REINS__V1__MASTER_MESSAGE__KIND_STOP:
 		for (size_t i = 0; i < m->stop->n_attempts; i++)
 			attempts_stop(a, m->stop->attempts[i]->task_id, m->stop->attempts[i]->attempt, m->stop->reason,
-				      m->stop->text[0] ? m->stop->text : "stopped by the master");
+				      m->stop->text[0] ? m->stop->text :
+				      m->stop->reason == REINS__V1__STOP__REASON__CANCELLED ? "cancelled" : "stopped by the master");
 		break;
 	case REINS__V1__MASTER_MESSAGE__KIND_OUTCOME_ACK:
 		for (size_t i = 0; i < m->outcome_ack->n_verdicts; i++)

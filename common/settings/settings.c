@@ -47,7 +47,8 @@ static size_t distance(const char *a, size_t a_len, const char *b)
 const char *settings_nearest(const struct settings_program *prog, const char *name, size_t len)
 {
 	static const char *const common[] = { "config", "help", "version" };
-	const char *best = NULL;
+	const char *best = NULL, *beginning = NULL;
+	size_t n_beginning = 0;
 	size_t best_distance = len / 3 + 2; /* one slip in three letters, and a short name may still have one */
 	for (size_t i = 0; i < prog->n + ARRAY_LEN(common); i++) {
 		const char *known = i < prog->n ? prog->table[i].name : common[i - prog->n];
@@ -56,8 +57,12 @@ const char *settings_nearest(const struct settings_program *prog, const char *na
 			best = known;
 			best_distance = d;
 		}
+		if (len >= 3 && !strncmp(known, name, len)) {
+			beginning = known;
+			n_beginning++;
+		}
 	}
-	return best;
+	return !best && n_beginning == 1 ? beginning : best;
 }
 
 void settings_env_name(const char *name, char *ret_text, size_t cap)
@@ -83,7 +88,10 @@ void settings_describe(const struct settings_run *run, const struct setting *row
 		snprintf(ret_text, cap, "%s=%.200s", env, value);
 		break;
 	case SOURCE_FLAG:
-		snprintf(ret_text, cap, "--%s %.200s", row->name, value);
+		if (row->type == SETTING_BOOL && !strcmp(given->value, "true")) /* nobody writes it out */
+			snprintf(ret_text, cap, "--%s", row->name);
+		else
+			snprintf(ret_text, cap, "--%s %.200s", row->name, value);
 		break;
 	default:
 		snprintf(ret_text, cap, "default of --%s, %.200s", row->name, value);

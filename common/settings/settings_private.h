@@ -31,7 +31,8 @@ struct settings_run {
 int settings_fail(struct settings_run *run, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Row by name, NULL when unknown. */
 const struct setting *settings_row(const struct settings_program *prog, const char *name, size_t len);
-/* The known name nearest to a mistyped one, NULL when none is near. */
+/* The known name nearest to a mistyped one, or the only one that begins as it does (three letters at least); NULL when
+ * there is none. */
 const char *settings_nearest(const struct settings_program *prog, const char *name, size_t len);
 /* REINS_LEASE_TTL for "lease-ttl"; into ret_text, cut at cap. */
 void settings_env_name(const char *name, char *ret_text, size_t cap);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/pb/pb.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
@@ -117,8 +118,14 @@ void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type,
 int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b)
 {
 	char reason[512] = "";
-	if (t->state == STORE_PENDING)
+	if (t->state == STORE_PENDING && t->run_at_wall_us > clock_wall_us()) {
+		if (t->core.attempt > 0)
+			snprintf(reason, sizeof(reason), "the delay after attempt %d", (int)t->core.attempt);
+		else
+			snprintf(reason, sizeof(reason), "its run_at has not come");
+	} else if (t->state == STORE_PENDING) {
 		core_why_pending(engine_core(rpc->engine), t->core.queue, &t->core.need, t->core.exclusive, reason,
 				 sizeof(reason));
+	}
 	return view_task(t, full, reason, b);
 }

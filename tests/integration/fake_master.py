@@ -112,10 +112,10 @@ class Session:
         self.dispatches += 1
         self.send(dispatch=self.master.pb.Dispatch(number=self.dispatches, tasks=tasks))
 
-    def stop(self, key, reason='CANCELLED'):
+    def stop(self, key, reason='CANCELLED', text='the test says so'):
         pb = self.master.pb
         self.send(stop=pb.Stop(attempts=[self.master.task_pb.AttemptRef(task_id=key[0], attempt=key[1])],
-                               reason=pb.Stop.Reason.Value(reason), text='the test says so'))
+                               reason=pb.Stop.Reason.Value(reason), text=text))
 
 
 class FakeMaster:

@@ -498,6 +498,30 @@ def test_status(reins, fake):
     assert json.loads(reins('status', '-ojson', task.id).stdout)['id'] == task.id
 
 
+@pytest.mark.parametrize('result, line', [
+    (b'{"loss": 7.29}\n', 'result     {"loss": 7.29}'),
+    ('größer'.encode(), 'result     größer'),
+    (b'two\nlines', 'result     9 bytes; -o json has them, as base64'),
+    (b'\n', 'result     1 bytes; -o json has them, as base64'),
+    (b'\xff', 'result     1 bytes; -o json has them, as base64'),
+    (b'x' * 400, 'result     ' + 'x' * 400),
+    (b'x' * 401, 'result     401 bytes; -o json has them, as base64'),
+])
+def test_status_shows_a_result_of_one_line(reins, fake, result, line):
+    task = fake.add(state='COMPLETED', result=result, result_bytes=len(result))
+    assert line in reins('status', task.id).stdout.decode().splitlines()
+
+
+def test_status_says_things_once(reins, fake):
+    task = fake.add(error='exit code 3')
+    task.spec.resources.gpus = 2
+    fake.end(task, 'FAILED', exit_code=3)
+    task.attempts[0].error = 'exit code 3'
+    lines = reins('status', task.id).stdout.decode().splitlines()
+    assert 'needs      gpus=2' in lines
+    assert sum(line.count('exit code 3') for line in lines) == 2  # of the task, of its attempt
+
+
 def test_status_of_no_task(reins, fake):
     r = reins('status', str(uuid.uuid4()))
     assert r.returncode == 1 and b'NOT_FOUND' in r.stderr and b'reins list' in r.stderr

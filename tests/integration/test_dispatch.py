@@ -1,5 +1,7 @@
 """Who gets what, and when: order, queues, needs, slots; accepting, refusing, draining; why a task waits."""
 
+import time
+
 import stubs
 from cluster import QUICK, make_spec, wait_for
 from fake_worker import Kind, Verdict, W, hold, success
@@ -112,6 +114,22 @@ def test_why_a_task_waits(cluster, make_worker):
     big.wait_dispatch(second.id)
     big.outcome((second.id, 1))
     assert cluster.finished(second.id).pending_reason == ""
+
+
+def test_why_a_task_waits_that_is_not_due(cluster, make_worker):
+    worker = make_worker(cluster, policy=hold)
+    spec = make_spec()
+    spec.run_at.FromSeconds(int(time.time()) + 3600)
+    t = cluster.tasks.SubmitTask(T.SubmitTaskRequest(spec=spec), timeout=30).task
+    assert "run_at" in cluster.get(t.id).pending_reason
+    spec = make_spec()
+    spec.retry.max_attempts = 2
+    spec.retry.initial_backoff.FromSeconds(3600)
+    spec.retry.max_backoff.FromSeconds(3600)
+    t = cluster.tasks.SubmitTask(T.SubmitTaskRequest(spec=spec), timeout=30).task
+    worker.outcome(worker.wait_dispatch(t.id, 1), kind=Kind.FAILED)
+    wait_for(lambda: cluster.get(t.id).state == State.PENDING, "attempt 1 has been recorded")
+    assert cluster.get(t.id).pending_reason == "the delay after attempt 1"
 
 
 def test_exclusive_goes_to_workers_that_enforce_the_lease(cluster, make_worker):

@@ -129,6 +129,24 @@ def test_launch_failure(master, session, command, text):
     assert a.outcome.WhichOneof('has_exit_code') is None
 
 
+def test_launch_failure_beside_a_directory_that_may_not_be_entered(build_dir, tmp_path):
+    closed, plain = tmp_path / 'closed', tmp_path / 'plain'
+    closed.mkdir(mode=0)
+    plain.mkdir()
+    (plain / 'data').write_text('no program')
+
+    def said(program):
+        # As the agent starts it, with the pipe being stdout; root gives up its way around permissions.
+        command = ['setpriv', '--inh-caps=-all', '--bounding-set=-dac_override,-dac_read_search'] if os.geteuid() == 0 else []
+        command += ['sh', '-c', 'exec "$@" 3>&1', 'sh', str(build_dir / 'worker' / 'reins-exec')]
+        command += [str(os.getpid()), '0', f'{closed}:{plain}', '/', program]
+        r = subprocess.run(command, stdout=subprocess.PIPE, timeout=DEADLINE)
+        assert r.returncode == 127
+        return r.stdout
+    assert said('no-such-program-here') == b'no-such-program-here: No such file or directory'
+    assert said('data') == b'data: Permission denied'
+
+
 def test_launch_failure_of_the_directory(master, session):
     o = master.ended(master.run(session, 'true', working_dir='/no/such/place')).outcome
     assert o.kind == KIND['LAUNCH_FAILED'] and b'/no/such/place: No such file' in o.error
@@ -334,6 +352,14 @@ def test_stop(master, session):
     assert (a.outcome.kind, a.outcome.stop_reason) == (KIND['STOPPED'], REASON['CANCELLED'])
     assert a.outcome.exit_code == 0 and b'bye' in a.log
     assert a.outcome.error == b'the test says so'
+
+
+@pytest.mark.parametrize('reason, text', [('CANCELLED', b'cancelled'), ('DRAINED', b'stopped by the master')])
+def test_stop_without_a_text(master, session, reason, text):
+    key = master.run(session, 'sh', '-c', 'echo ready; sleep 60')
+    master.printed(key, b'ready')
+    session.stop(key, reason, '')
+    assert master.ended(key).outcome.error == text
 
 
 def test_stop_of_a_program_that_ignores_sigterm(master, session):

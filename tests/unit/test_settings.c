@@ -204,10 +204,11 @@ static void mistakes(void **state)
 	} cases[] = {
 		{ { "--leese-ttl=5s" }, "reinsd: unknown flag --leese-ttl; did you mean --lease-ttl?" },
 		{ { "--confg=x" }, "did you mean --config?" },
+		{ { "--prio=1" }, "did you mean --priority?" },
 		{ { "--zebra" }, "unknown flag --zebra; see --help" },
 		{ { "-x" }, "unknown flag -x" },
 		{ { "--slots=1", "--slots=2" }, "--slots 2: given twice" },
-		{ { "--insecure", "--insecure" }, "--insecure true: given twice" },
+		{ { "--insecure", "--insecure" }, "reinsd: --insecure: given twice" },
 		{ { "--slots" }, "--slots: needs a value" },
 		{ { "--slots", "--insecure" }, "--slots: needs a value" },
 		{ { "--slots=-1" }, "--slots -1: out of range; allowed: a whole number, not below 0" },
