@@ -321,25 +321,4 @@ void core_step(struct core *c, int64_t now_mono_ns, const struct core_event *ev,
 /* When core_step must be called again though no event came; INT64_MAX: never. */
 int64_t core_next_deadline(const struct core *c);
 
-/* ---- looking in (AdminService, metrics, tests) ---- */
-struct core_worker_view {
-	const char *id;
-	uint64_t peer; /* 0: stream gone, lease still running */
-	int64_t session;
-	int32_t slots, used;
-	int64_t lease_end_mono_ns;
-	bool draining;
-};
-/* Calls `each` for every worker known. */
-void core_each_worker(const struct core *c, void (*each)(void *arg, const struct core_worker_view *w), void *arg);
-struct core_counts {
-	int64_t ready, workers, connected, in_flight, running, slots, slots_used;
-};
-void core_counts(const struct core *c, struct core_counts *ret);
-/* Why a ready task waits, in words, for pending_reason; "" when it is about to be dispatched. */
-void core_why_pending(const struct core *c, const char *queue, const struct core_need *need, bool exclusive, char *ret_text,
-		      size_t cap);
-/* Aborts when a promise of the core's own bookkeeping is broken (slot counts, indexes); for tests. */
-void core_check(const struct core *c);
-
 #endif

@@ -14,6 +14,7 @@
 #define REINS_CORE_INTERNAL_H
 
 #include "server/core/state.h"
+#include "server/core/core_view.h"
 
 #define KEY_START ((struct row_key){ INT32_MAX, 0 })
 #define KEY_END ((struct row_key){ INT32_MIN, INT64_MAX })

@@ -220,10 +220,8 @@ struct core {
 	int64_t store_down_at;
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
-
 	struct heap timers;
 	struct timer reconcile, due_timer, pause;
-
 	struct map queues, classes;
 	struct heap order;        /* queues, by priority of the head, then turn */
 	struct list active, parked, check;

@@ -1,5 +1,6 @@
 /* Looking in: for people, metrics and tests. Changes nothing. */
 #include "server/core/internal.h"
+#include "server/core/core_view.h"
 
 #include <stdio.h>
 #include <string.h>

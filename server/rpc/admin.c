@@ -8,6 +8,7 @@
 #include "grpc/health/v1/health.pb-c.h"
 #include "reins/v1/admin_service.pb-c.h"
 #include "server/rpc/rpc.h"
+#include "server/core/core_view.h"
 
 #define REPLY_MAX (4 * 1024 * 1024)
 #define WORKERS_PAGE_MAX 1000

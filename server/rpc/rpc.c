@@ -10,6 +10,7 @@
 #include "common/pb/pb.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
+#include "server/core/core_view.h"
 
 #define TASKS "/reins.v1.TaskService/"
 #define WORKERS "/reins.v1.WorkerService/"

@@ -18,6 +18,7 @@
 #include "common/base/list.h"
 #include "common/base/refusal.h"
 #include "server/core/core.h"
+#include "server/store/rows.h"
 
 struct store;
 struct loop;
@@ -59,34 +60,16 @@ struct store_op {
 	uint16_t sent, tries; /* the store's while submitted */
 };
 
-enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
-
 static inline bool store_state_is_final(enum store_state s)
 {
 	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
 }
-
-enum store_outcome {
-	STORE_SUCCEEDED = 1,
-	STORE_PROGRAM_FAILED,
-	STORE_LAUNCH_FAILED,
-	STORE_STOPPED,     /* after a stop: CANCELLED where the row has a wish, else as a failure not counted */
-	STORE_TIMED_OUT,
-	STORE_WORKER_LOST, /* written by take-back, never reported */
-	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
-	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
-};
 
 struct store_assignment {
 	const char *worker; /* NULL: none */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session;
 	int64_t lease_ns;
-};
-
-struct store_bytes {
-	const uint8_t *data;
-	size_t len;
 };
 
 /* ---- operations: `in` fields first, then `ret_` fields ---- */
@@ -258,38 +241,6 @@ struct store_log_read {
 	struct store_log_chunk *ret_chunks;
 	size_t ret_n;
 	void *ret_memory;
-};
-
-struct store_attempt_row {
-	int32_t attempt;
-	char *worker;
-	enum store_outcome outcome; /* 0: still running */
-	int64_t dispatched_wall_us, started_wall_us, finished_wall_us;
-	bool has_exit_code, has_signal;
-	int32_t exit_code, signal;
-	struct store_bytes error;
-	int64_t log_end;
-	bool open; /* taken back, and its worker may still end it well */
-};
-
-/* A task as people see it. */
-struct store_task {
-	struct core_task core;
-	enum store_state state;
-	struct blob *spec; /* GET and full view: whole; LIST: without payload and env where the store keeps that */
-	char *worker;      /* running or last */
-	char *owner;
-	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
-	int64_t cancel_requested_wall_us; /* 0: nobody asked */
-	enum store_outcome outcome;
-	bool has_exit_code, has_signal;
-	int32_t exit_code, signal;
-	struct store_bytes error;
-	struct store_bytes result;
-	int64_t result_len; /* also where the result itself was not asked for */
-	int64_t result_too_large;
-	struct store_attempt_row *attempts; /* GET only, oldest first, the newest at the end */
-	size_t n_attempts;
 };
 
 struct store_get {

@@ -15,6 +15,7 @@
 #include "common/base/heap.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
+#include "server/core/core_view.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 /* What the engine does in reinsd: gathers the events of a turn, steps the core, carries out the effects one by one.
  * The master may die between any two of them.  What goes to one stream in one turn leaves together, at its end. */
 #include "tests/sim/sim.h"
+#include "server/core/core_view.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 #include "tests/unit/core_script.h"
+#include "server/core/core_view.h"
 
 #include <assert.h>
 #include <stdarg.h>

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/core_script.h"
+#include "server/core/core_view.h"
 
 #include <stdio.h>
 #include <string.h>

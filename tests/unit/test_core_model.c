@@ -10,6 +10,7 @@
 #include "common/base/num.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
+#include "server/core/core_view.h"
 
 #include <stdio.h>
 #include <string.h>

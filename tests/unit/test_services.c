@@ -17,6 +17,7 @@
 #include "server/lease/memory/memory.h"
 #include "server/rpc/rpc.h"
 #include "tests/unit/turns.h"
+#include "server/core/core_view.h"
 
 #define LOG_MAX (1 << 20)
 #define INSTANCE "00112233445566778899aabbccddeeff"

@@ -1,0 +1,58 @@
+/* What the store knows of a task and its attempts, as people see it: what GET and LIST answer with. */
+#ifndef REINS_STORE_ROWS_H
+#define REINS_STORE_ROWS_H
+
+#include "common/base/buf.h"
+#include "server/core/core.h"
+
+enum store_state { STORE_PENDING = 1, STORE_RUNNING, STORE_COMPLETED, STORE_FAILED, STORE_CANCELLED };
+
+enum store_outcome {
+	STORE_SUCCEEDED = 1,
+	STORE_PROGRAM_FAILED,
+	STORE_LAUNCH_FAILED,
+	STORE_STOPPED,     /* after a stop: CANCELLED where the row has a wish, else as a failure not counted */
+	STORE_TIMED_OUT,
+	STORE_WORKER_LOST, /* written by take-back, never reported */
+	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
+	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
+};
+
+struct store_bytes {
+	const uint8_t *data;
+	size_t len;
+};
+
+struct store_attempt_row {
+	int32_t attempt;
+	char *worker;
+	enum store_outcome outcome; /* 0: still running */
+	int64_t dispatched_wall_us, started_wall_us, finished_wall_us;
+	bool has_exit_code, has_signal;
+	int32_t exit_code, signal;
+	struct store_bytes error;
+	int64_t log_end;
+	bool open; /* taken back, and its worker may still end it well */
+};
+
+/* A task as people see it. */
+struct store_task {
+	struct core_task core;
+	enum store_state state;
+	struct blob *spec; /* GET and full view: whole; LIST: without payload and env where the store keeps that */
+	char *worker;      /* running or last */
+	char *owner;
+	int64_t created_wall_us, run_at_wall_us, started_wall_us, finished_wall_us;
+	int64_t cancel_requested_wall_us; /* 0: nobody asked */
+	enum store_outcome outcome;
+	bool has_exit_code, has_signal;
+	int32_t exit_code, signal;
+	struct store_bytes error;
+	struct store_bytes result;
+	int64_t result_len; /* also where the result itself was not asked for */
+	int64_t result_too_large;
+	struct store_attempt_row *attempts; /* GET only, oldest first, the newest at the end */
+	size_t n_attempts;
+};
+
+#endif
