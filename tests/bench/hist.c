@@ -36,7 +36,8 @@ void hist_add(struct hist *h, int64_t ns)
 	if (ns > h->max)
 		h->max = ns;
 	h->count++;
-	h->sum += ns;
+	if (__builtin_add_overflow(h->sum, ns, &h->sum))
+		h->sum = INT64_MAX;
 	h->at[bucket_of((uint64_t)ns)]++;
 }
 

@@ -2,7 +2,7 @@
  *
  * Values are nanoseconds, 0 and more.  Each power of two is cut into HIST_SUB buckets, so a quantile
  * that is read back is at most 1 / HIST_SUB (1.6 %) above the value that was put in, never below it;
- * count, sum, min and max are exact. */
+ * count, min and max are exact, and the sum as long as it fits. */
 #ifndef REINS_BENCH_HIST_H
 #define REINS_BENCH_HIST_H
 

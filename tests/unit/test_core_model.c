@@ -51,7 +51,7 @@ struct model {
 	int64_t now;
 	struct task tasks[TASKS];
 	int n_tasks;
-	struct worker w[WORKERS];
+	struct worker w[WORKERS + 1]; /* the last: nobody, for what was reserved under a session that has ended */
 	uint64_t turn, turns[QUEUES], peers, tokens;
 	struct core_effect asks[ASKS];
 	int n_asks;
