@@ -4,6 +4,7 @@ One Postgres and one Redis serve the whole session; each Cluster has a database 
 
 import os
 import pathlib
+import random
 import pwd
 import shutil
 import signal
@@ -56,9 +57,16 @@ def dying_with_us(how="KILL"):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the range that outgoing connections take theirs from: a server that is killed finds its port free again."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Postgres:
