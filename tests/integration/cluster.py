@@ -329,6 +329,10 @@ class Cluster:
             self._tasks = stubs.tasks_grpc.TaskServiceStub(self.channel())
         return self._tasks
 
+    def connect_anew(self):
+        """For who asks again after a failure: grpcio 1.51 may keep a broken channel broken while the server is long back."""
+        self.__dict__.pop("_tasks", None)
+
     @property
     def admin(self):
         if not hasattr(self, "_admin"):

@@ -28,6 +28,7 @@ def submit_surely(cluster, request):
             assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), e
             assert time.monotonic() < deadline
             time.sleep(0.02)
+            cluster.connect_anew()
 
 
 def check_ended_once(cluster, ids, worker):
