@@ -102,6 +102,7 @@ def test_crash_points_one_after_the_other(make_cluster, make_worker):
             if stop.is_set():
                 return
         cluster.start(wait=False)
+        stop.wait()  # what a thread started is told to end when that thread ends
 
     thread = threading.Thread(target=die_and_rise)
     thread.start()
