@@ -58,7 +58,7 @@ static void on_preempted(struct sim *s, struct msg *m)
 
 void lease_effect(struct sim *s, const struct core_effect *f)
 {
-	int w = atoi(f->worker + 1);
+	int w = (int)strtol(f->worker + 1, NULL, 10);
 	if (f->type == CORE_DO_RELEASE) {
 		release(s, w, f);
 	} else if (f->type == CORE_DO_LEASE_BEAT) {

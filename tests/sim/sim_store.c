@@ -54,7 +54,7 @@ static void do_insert(struct sim *s, struct msg *m)
 	*by_key = row_of(&r->t.id);
 	r->t.seq = ++s->store.seq;
 	if (m->ef.worker) {
-		r->worker = atoi(m->ef.worker + 1);
+		r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
 		r->session = m->ef.session;
 		r->lease_ns = m->ef.lease_ns;
@@ -77,7 +77,7 @@ static void do_claim(struct sim *s, struct msg *m)
 	if (r->state != ROW_PENDING || r->due_at > s->now)
 		return;
 	r->t.attempt++;
-	r->worker = atoi(m->ef.worker + 1);
+	r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
 	memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
 	r->session = m->ef.session;
 	r->lease_ns = m->ef.lease_ns;
@@ -449,7 +449,7 @@ void store_effect(struct sim *s, const struct core_effect *f)
 	m->ef = *f;
 	m->ef.spec = NULL;
 	if (f->worker) {
-		m->worker = atoi(f->worker + 1);
+		m->worker = (int)strtol(f->worker + 1, NULL, 10);
 		m->ef.worker = s->w[m->worker].id;
 	}
 	/* The arena is gone by then. */

@@ -211,7 +211,7 @@ static void the_address_is_as_clients_need_it(void **state)
 	assert_int_equal(dev_address_choose("localhost:0", &a, err, sizeof err), 0);
 	assert_true(a.loopback);
 	assert_int_equal(strncmp(a.listen, "127.0.0.1:", 10), 0);
-	assert_true(atol(a.listen + 10) > 0);
+	assert_true(strtol(a.listen + 10, NULL, 10) > 0);
 	assert_int_equal(strncmp(a.url, "http://127.0.0.1:", 17), 0);
 	assert_string_equal(a.url + 17, a.listen + 10);
 	assert_int_equal(dev_address_choose("0.0.0.0:0", &a, err, sizeof err), 0);
