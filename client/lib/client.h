@@ -1,5 +1,6 @@
 /* A client of reinsd for programs that do one thing at a time, such as the command line: each call runs the
- * loop until it is answered, so it looks like an ordinary function.  (Internal to this repository for now.)
+ * loop until it is answered, so it looks like an ordinary function.
+ * Internal to this repository: no promise to other programs.
  *
  * One connection at most, made by the first call that needs it.  The addresses of the server's name are
  * tried one after another.  A call that ended UNAVAILABLE is repeated once over a new connection, if the

@@ -6,10 +6,10 @@
  * while enough batches of that kind are on the way lets more gather.  A batch is ordered by task id and
  * holds each key once; one that fails for its content is halved until the guilty item stands alone.
  *
- * An answer other than STORE_UNAVAILABLE is final.  A statement whose outcome is unknown (the connection
- * was lost after it was sent) is settled by the store itself: it reads the rows by id on the next connection before it
- * answers.  STORE_UNAVAILABLE means that nothing was changed, or (op.maybe_done) that the store was stopped
- * before it could be settled.
+ * An answer other than STORE_UNAVAILABLE is final.  A statement whose outcome is unknown (the connection was lost after
+ * it was sent) is settled by the store itself before it answers: it runs once more on the next connection, where a
+ * second run changes nothing and finds what the first did.  STORE_UNAVAILABLE means that nothing was changed, or
+ * (op.maybe_done) that the store was stopped before it could be settled.
  *
  * Bytes are opaque: spec, result and error text are stored exactly. */
 #ifndef REINS_STORE_H
