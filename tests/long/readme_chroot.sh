@@ -33,7 +33,7 @@ timed() { # USER COMMAND: each line with the seconds since the beginning
 cleanup() {
 	in_chroot root 'deploy/quickstart --stop' >/dev/null 2>&1 || true
 	in_chroot tired 'deploy/quickstart --stop' >/dev/null 2>&1 || true
-	umount "$chroot/dev/shm" "$chroot/proc" 2>/dev/null || true
+	umount "$chroot/dev/pts" "$chroot/dev/shm" "$chroot/proc" 2>/dev/null || true
 	rm -rf --one-file-system "$chroot"
 }
 trap cleanup EXIT
@@ -46,8 +46,10 @@ echo "deb $mirror-security bookworm-security main" >>"$chroot/etc/apt/sources.li
 printf '#!/bin/sh\nexit 101\n' >"$chroot/usr/sbin/policy-rc.d"
 chmod 755 "$chroot/usr/sbin/policy-rc.d"
 mount -t proc proc "$chroot/proc"
-mkdir -p "$chroot/dev/shm"
+mkdir -p "$chroot/dev/shm" "$chroot/dev/pts"
 mount -t tmpfs -o mode=1777 shm "$chroot/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$chroot/dev/pts"
+ln -sf pts/ptmx "$chroot/dev/ptmx"
 chroot "$chroot" useradd -m tired
 for user in root tired; do
 	mkdir -p "$chroot/src/$user"

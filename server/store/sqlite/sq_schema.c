@@ -57,15 +57,39 @@ static const char logs_1[] =
 	"CREATE TABLE log_task (task_id BLOB NOT NULL PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
 	"INSERT INTO meta VALUES ('bytes', 0);";
 
+/* Columns as in the schema for Postgres, version 2. */
+static const char tasks_2[] =
+	"ALTER TABLE task ADD COLUMN handler TEXT; ALTER TABLE task ADD COLUMN custom TEXT; ALTER TABLE task ADD COLUMN expires_us INTEGER;"
+	"ALTER TABLE ready ADD COLUMN handler TEXT; ALTER TABLE ready ADD COLUMN custom TEXT; ALTER TABLE ready ADD COLUMN expires_us INTEGER;"
+	"ALTER TABLE delayed ADD COLUMN handler TEXT; ALTER TABLE delayed ADD COLUMN custom TEXT; ALTER TABLE delayed ADD COLUMN expires_us INTEGER;"
+	"ALTER TABLE running ADD COLUMN handler TEXT; ALTER TABLE running ADD COLUMN custom TEXT;"
+	"CREATE INDEX ready_expires ON ready (expires_us) WHERE expires_us IS NOT NULL;"
+	"CREATE INDEX delayed_expires ON delayed (expires_us) WHERE expires_us IS NOT NULL;"
+	"ALTER TABLE running ADD COLUMN devices TEXT; ALTER TABLE running ADD COLUMN cause TEXT;"
+	"ALTER TABLE attempt ADD COLUMN instance BLOB; ALTER TABLE attempt ADD COLUMN session INTEGER;"
+	"ALTER TABLE attempt ADD COLUMN devices TEXT; ALTER TABLE attempt ADD COLUMN log_dropped INTEGER;"
+	"ALTER TABLE attempt ADD COLUMN cause TEXT; ALTER TABLE attempt ADD COLUMN oom_killed INTEGER;"
+	"ALTER TABLE ended ADD COLUMN instance BLOB; ALTER TABLE ended ADD COLUMN session INTEGER;"
+	"ALTER TABLE ended ADD COLUMN lease_ns INTEGER; ALTER TABLE ended ADD COLUMN devices TEXT;"
+	"ALTER TABLE ended ADD COLUMN log_dropped INTEGER; ALTER TABLE ended ADD COLUMN cause TEXT;"
+	"ALTER TABLE ended ADD COLUMN oom_killed INTEGER;"
+	"ALTER TABLE worker ADD COLUMN info BLOB; ALTER TABLE worker ADD COLUMN drain_mode INTEGER;"
+	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;";
+
+/* Metrics lie beside the logs: much, and not needed to schedule. */
+static const char logs_2[] =
+	"CREATE TABLE metric (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, point BLOB NOT NULL, "
+	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
+
 #define TASKS_ID 0x5265696e /* "Rein" */
 #define LOGS_ID 0x52656c67  /* "Relg" */
 
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[1];
+	const char *migrations[2];
 };
-static const struct schema schemas[2] = {{TASKS_ID, 1, {tasks_1}}, {LOGS_ID, 1, {logs_1}}};
+static const struct schema schemas[2] = {{TASKS_ID, 2, {tasks_1, tasks_2}}, {LOGS_ID, 2, {logs_1, logs_2}}};
 
 static int64_t ask(struct sq_db *db, const char *sql)
 {

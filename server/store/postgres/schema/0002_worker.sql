@@ -1,0 +1,71 @@
+-- Version 2: what a task asks of a worker by name (handler, custom resources), the latest start, what is known of an
+-- attempt beside its end, what is known of a worker, and metrics.
+
+-- `custom`: "name=count" separated by spaces, in the order of the names; null: none.  `expires_at`: FAILED if no
+-- attempt was dispatched by then.
+ALTER TABLE task ADD COLUMN handler text COLLATE "C", ADD COLUMN custom text COLLATE "C", ADD COLUMN expires_at timestamptz;
+ALTER TABLE ready ADD COLUMN handler text COLLATE "C", ADD COLUMN custom text COLLATE "C", ADD COLUMN expires_at timestamptz;
+ALTER TABLE delayed ADD COLUMN handler text COLLATE "C", ADD COLUMN custom text COLLATE "C", ADD COLUMN expires_at timestamptz;
+ALTER TABLE running ADD COLUMN handler text COLLATE "C", ADD COLUMN custom text COLLATE "C";
+CREATE INDEX ready_expires ON ready (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX delayed_expires ON delayed (expires_at) WHERE expires_at IS NOT NULL;
+
+-- `devices`: separated by spaces.  `log_dropped`: bytes of the log that were not kept.  `cause`: in words, where
+-- outcome does not say it all (cancelled by whom, drained, the text of a refusal).
+ALTER TABLE running ADD COLUMN devices text, ADD COLUMN cause text;
+ALTER TABLE attempt ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COLUMN devices text,
+	ADD COLUMN log_dropped bigint, ADD COLUMN cause text, ADD COLUMN oom_killed boolean;
+ALTER TABLE ended ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COLUMN lease_ns bigint,
+	ADD COLUMN devices text, ADD COLUMN log_dropped bigint, ADD COLUMN cause text, ADD COLUMN oom_killed boolean;
+
+-- `info`: what Hello said, an encoded reins.v1.WorkerInfo.  drain_mode: an encoded wish of an operator, holds over
+-- sessions; null: none (numbers of reins.v1.DrainMode).
+ALTER TABLE worker ADD COLUMN info bytea, ADD COLUMN drain_mode smallint, ADD COLUMN drain_within_ns bigint,
+	ADD COLUMN drain_reason text;
+
+-- Points as the program wrote them, numbered from 1 within the attempt by the worker, so that one sent twice is one.
+-- `point`: an encoded reins.v1.MetricPoint.
+CREATE TABLE metric (
+	task_id uuid NOT NULL,
+	attempt int NOT NULL,
+	number bigint NOT NULL,
+	point bytea NOT NULL,
+	PRIMARY KEY (task_id, attempt, number)
+) PARTITION BY RANGE (task_id);
+CREATE TABLE metric_other PARTITION OF metric DEFAULT;
+
+-- Makes the partitions of this week and the next `weeks`, as far as they are missing.  Weeks begin on Monday, UTC.
+-- Attaching takes only a lock that lets the work on the parent go on; a partition that can't be
+-- made (rows of its range are in the default one) is left out: those rows stay where they are.  Does nothing
+-- while somebody else is at it.
+CREATE OR REPLACE FUNCTION make_partitions(weeks int) RETURNS int LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+	made int := 0;
+	monday timestamp;
+	parent text;
+	part text;
+BEGIN
+	IF NOT pg_try_advisory_xact_lock(7239204117) THEN
+		RETURN 0;
+	END IF;
+	FOR n IN 0..weeks LOOP
+		monday := date_trunc('week', now() AT TIME ZONE 'UTC') + n * interval '7 days';
+		FOREACH parent IN ARRAY ARRAY['task', 'ended', 'attempt', 'log', 'metric'] LOOP
+			part := parent || to_char(monday, '_YYYYMMDD');
+			CONTINUE WHEN to_regclass('reins.' || part) IS NOT NULL;
+			BEGIN
+				EXECUTE format('CREATE TABLE reins.%I (LIKE reins.%I INCLUDING ALL)', part, parent);
+				IF parent = 'task' THEN
+					EXECUTE format('ALTER TABLE reins.%I SET (toast_tuple_target = 4080)', part);
+				END IF;
+				EXECUTE format('ALTER TABLE reins.%I ATTACH PARTITION reins.%I FOR VALUES FROM (%L) TO (%L)',
+					parent, part, first_id(monday AT TIME ZONE 'UTC'),
+					first_id((monday + interval '7 days') AT TIME ZONE 'UTC'));
+				made := made + 1;
+			EXCEPTION WHEN check_violation OR lock_not_available OR deadlock_detected THEN
+				NULL;
+			END;
+		END LOOP;
+	END LOOP;
+	RETURN made;
+END $$;
