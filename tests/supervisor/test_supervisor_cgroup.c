@@ -7,11 +7,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+
+static char made_dirs[16][200];
+static size_t n_made;
 
 /* A new directory below the first mount of this type; with an option among the mount's where it is given. */
 static bool make_cgroup(const char *type, const char *option, char *ret_dir, size_t cap)
@@ -26,9 +30,19 @@ static bool make_cgroup(const char *type, const char *option, char *ret_dir, siz
 			continue;
 		snprintf(ret_dir, cap, "%s/reins-test-%d-%u", m->mnt_dir, (int)getpid(), n++);
 		made = mkdir(ret_dir, 0755) == 0;
+		if (made && n_made < ARRAY_LEN(made_dirs))
+			snprintf(made_dirs[n_made++], sizeof(made_dirs[0]), "%s", ret_dir);
 	}
 	endmntent(mounts);
 	return made;
+}
+
+/* What a test that failed has left. */
+static int remove_cgroups(void **state)
+{
+	while (n_made > 0)
+		rmdir(made_dirs[--n_made]);
+	return 0;
 }
 
 static void need(bool made, const char *what)
@@ -62,9 +76,11 @@ static void the_cgroup_is_killed(void **state)
 		need(false, "v2 (with cgroup.kill)");
 	}
 	pid_t stranger = fork();
-	if (stranger == 0)
+	if (stranger == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
+	}
 	char pid[32];
 	snprintf(pid, sizeof(pid), "%d", (int)stranger);
 	assert_true(write_in(dir, "cgroup.procs", pid));
@@ -196,5 +212,5 @@ int main(void)
 		rig_test(out_of_memory_is_counted),
 		rig_test(what_can_not_be_ended),
 	};
-	return cmocka_run_group_tests(all, NULL, NULL);
+	return cmocka_run_group_tests(all, NULL, remove_cgroups);
 }
