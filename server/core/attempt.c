@@ -144,7 +144,7 @@ static void record(struct core *c, struct job *j, const struct core_event *ev)
 	f->peer = ev->peer;
 	f->token = ev->token;
 	f->session = j->session;
-	f->retry_in_ns = ev->outcome.succeeded ? 0 : retry_delay(c, &j->t);
+	f->retry_in_ns = ev->outcome.succeeded || ev->outcome.given_back ? 0 : retry_delay(c, &j->t);
 }
 
 /* ---- inputs ---- */

@@ -26,7 +26,8 @@
 #define ATTEMPT(dispatched, started, finished)                                                                       \
 	"task_id, attempt, outcome, reported, counted, lease_ns, " dispatched ", " started ", " finished ", "        \
 	"exit_code, signal, log_end, worker, error"
-#define WORKER(known, opened) "id, instance, session, " known ", " opened ", master"
+#define WORKER(known, opened, heard)                                                                                 \
+	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard
 #define IDEMPOTENCY "key, task_id, hash"
 #define LOG "task_id, attempt, off, stream, data"
 
@@ -45,5 +46,6 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	{"delayed", DELAYED("due_at"), CORE_KINDS "W", FROM(DELAYED("due_us"), "delayed", "task_id"), false},
 	{"running", RUNNING("dispatched_at", "started_at", "cancel_requested_at"), CORE_KINDS "tu88Www",
 	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
-	{"worker", WORKER("instance_session", "opened_at"), "tu88Wt", FROM(WORKER("1", "opened_us"), "worker", "id"), false},
+	{"worker", WORKER("instance_session", "opened_at", "heard_at"), "tu88Wty28tw",
+	 FROM(WORKER("1", "opened_us", "heard_us"), "worker", "id"), false},
 };
