@@ -11,7 +11,7 @@
 #include "common/base/map.h"
 #include "server/core/core.h"
 #include "server/lease/lease.h"
-#include "server/store/store.h"
+#include "server/store/workers.h"
 
 struct engine;
 struct loop;

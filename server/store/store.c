@@ -1,6 +1,6 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
-#include "server/store/store.h"
+#include "server/store/workers.h"
 
 #define CLEAR(p) (free(p), (p) = NULL)
 

@@ -11,7 +11,9 @@
  * second run changes nothing and finds what the first did.  STORE_UNAVAILABLE means that nothing was changed, or
  * (op.maybe_done) that the store was stopped before it could be settled.
  *
- * Bytes are opaque: spec, result and error text are stored exactly. */
+ * Bytes are opaque: spec, result and error text are stored exactly.
+ *
+ * Operations about workers are in workers.h. */
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
@@ -149,13 +151,6 @@ struct store_cancel {
 	struct core_attempt ret_at; /* WISH: the running attempt */
 };
 
-/* How an operator wants a worker to leave.  Holds over sessions until it is taken back. */
-struct store_drain_wish {
-	int32_t mode;       /* number of a reins.v1.DrainMode; 0: no wish */
-	int64_t within_ns;  /* -1: not said */
-	const char *reason; /* "" or NULL: none; in answers never NULL */
-};
-
 struct store_session_open {
 	struct store_op op;
 	const char *worker;
@@ -276,47 +271,6 @@ struct store_list {
 	size_t ret_n;
 	bool ret_more;
 	void *ret_memory;
-};
-
-struct store_worker {
-	const char *id;
-	uint8_t instance[CORE_INSTANCE_LEN];
-	int64_t session, opened_wall_us;
-	int64_t heard_wall_us;  /* its last word, of a worker that is gone; 0: a master holds it, or did when it died */
-	const char *master;     /* that opened the session */
-	int64_t beat_age_us;    /* since that master's last beat; INT64_MAX: there is no such master */
-	struct store_bytes info; /* as `hello` of SESSION_OPEN; empty where `drained` was asked for */
-	struct store_drain_wish drain;
-};
-
-/* Workers by id.  Changes nothing. */
-struct store_workers {
-	struct store_op op;
-	const char *only;   /* NULL: all; else just this one */
-	const char *after;  /* ids above this one; "": from the start */
-	bool drained;       /* only those with a wish */
-	int32_t limit;
-	int64_t max_bytes;  /* of info: stop after the row that reaches it; 0: no limit */
-	struct store_worker *ret_rows;
-	size_t ret_n;
-	bool ret_more;
-	void *ret_memory;
-};
-
-/* The lease of this session is over and no other followed. */
-struct store_worker_gone {
-	struct store_op op;
-	const char *worker;
-	int64_t session;
-	int64_t heard_ago_ns;
-};
-
-/* Stores the wish, or with mode 0 takes it back. */
-struct store_drain {
-	struct store_op op;
-	const char *worker;
-	struct store_drain_wish wish;
-	bool ret_found; /* false: the store knows no such worker */
 };
 
 struct store_master_open { /* a new process under a master id is its next incarnation */

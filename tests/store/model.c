@@ -4,6 +4,7 @@
 
 #include "common/base/num.h"
 #include "common/base/rng.h"
+#include "server/store/workers.h"
 #include "tests/store/suite.h"
 
 #define TASKS 3000

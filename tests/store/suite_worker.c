@@ -1,6 +1,7 @@
 /* What store.h promises of workers: the list of them, drains, and those that are gone. */
 #include <stdio.h>
 
+#include "server/store/workers.h"
 #include "tests/store/suite_parts.h"
 
 static struct store_workers one(const char *id)

@@ -4,6 +4,7 @@
 
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
+#include "server/store/workers.h"
 
 #define COLUMNS "w.id, w.instance, w.session, w.opened_at, w.heard_at, w.master, " \
 	"(extract(epoch FROM clock_timestamp() - m.beat_at) * 1000000)::bigint, w.drain_mode, w.drain_within_ns, w.drain_reason"

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
+#include "server/store/workers.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
+#include "server/store/workers.h"
 
 #define COLUMNS "w.id, w.instance, w.session, w.opened_us, w.heard_us, w.master, m.beat_us, w.drain_mode, w.drain_within_ns, " \
 	"w.drain_reason, "
