@@ -83,6 +83,7 @@ static void free_spent(struct engine *e)
 		if (op->effect.type != CORE_DO_PREEMPT)
 			store_op_done_fields(&op->op);
 		free(op->held);
+		free(op->words);
 		if (e->n_free_ops < FREE_OPS_MAX) {
 			list_push_back(&e->free_ops, &op->node);
 			e->n_free_ops++;
@@ -295,6 +296,7 @@ void engine_free(struct engine *e)
 	while ((n = list_pop_front(&e->in_flight))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);
+		free(op->words);
 		free(op);
 	}
 	core_effects_done(&e->effects);

@@ -58,7 +58,7 @@ struct engine_submit {
 	char worker[CORE_NAME_MAX + 1];
 };
 
-/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns. */
+/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns and lost_limit. */
 struct engine_outcome {
 	struct store_record rec;
 	/* The engine needs it no more, recorded or not. From the loop, once. */
@@ -119,6 +119,9 @@ void engine_submit(struct engine *e, struct engine_submit *s);
 /* After a cancel was stored: `verdict` from the store_cancel operation. */
 void engine_cancelled(struct engine *e, const struct store_cancel *op);
 
+/* After a retry was stored. */
+void engine_retried(struct engine *e, const struct store_retry *op);
+
 void engine_wait(struct engine *e, struct engine_waiter *w, const struct uuid *task);
 void engine_unwait(struct engine_waiter *w); /* no-op when it does not wait */
 void engine_news(struct engine *e, const struct uuid *task, bool only_log);
@@ -131,6 +134,8 @@ void engine_hello(struct engine *e, struct engine_peer *p, const struct core_eve
 void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
 		      const struct core_attempt *held, size_t n);
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at);
+/* `text`: for people; "": none. */
+void engine_refused(struct engine *e, struct engine_peer *p, const struct core_attempt *at, const char *text);
 void engine_draining(struct engine *e, struct engine_peer *p, bool on);
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o);
 

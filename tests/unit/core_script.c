@@ -313,6 +313,7 @@ static void parse_peer(struct script *s, struct line *l, struct core_event *e, c
 		e->at = attempt(s, word(l, 2));
 		e->token = (uint64_t)number(l, "tok", 0);
 		e->outcome.succeeded = has(l, "ok");
+		e->outcome.given_back = has(l, "back");
 	} else if (strcmp(verb, "accepted") == 0 || strcmp(verb, "refused") == 0) {
 		e->type = verb[0] == 'a' ? CORE_EV_ACCEPTED : CORE_EV_REFUSED;
 		e->at = attempt(s, word(l, 2));
