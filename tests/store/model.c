@@ -73,7 +73,8 @@ static enum core_record_verdict model_record(struct mtask *t, int attempt, int w
 			st = t->wish ? STORE_CANCELLED : STORE_PENDING;
 		else
 			st = !t->wish && t->core.failures + 1 < t->core.max_attempts ? STORE_PENDING : STORE_FAILED;
-		if (outcome == STORE_WORKER_LOST && !t->wish && ++t->losses >= LOST_LIMIT)
+		t->losses += outcome == STORE_WORKER_LOST;
+		if (outcome == STORE_WORKER_LOST && !t->wish && t->losses >= LOST_LIMIT)
 			st = STORE_FAILED;
 		t->core.failures += failed;
 		t->waits = failed && delayed;

@@ -131,7 +131,7 @@ static int read_verdict(struct store_record *o, const PGresult *r, int row)
 	case 0:
 		o->ret_verdict = CORE_RECORD_RECORDED;
 		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
-		o->ret_due_in_ns = pg_get_int8(r, row, 3);
+		o->ret_due_in_ns = o->ret_state == STORE_PENDING ? pg_get_int8(r, row, 3) : 0;
 		pg_get_core(r, row, 4, &o->ret_task);
 		free(o->ret_queue);
 		o->ret_queue = xstrdup(o->ret_task.queue);
