@@ -77,7 +77,6 @@ enum core_event_type {
 	CORE_EV_HEARTBEAT,
 	CORE_EV_ACCEPTED,
 	CORE_EV_REFUSED,
-	CORE_EV_LOST,           /* the worker says that it can't know how the attempt ended: a loss */
 	CORE_EV_OUTCOME,        /* the worker says that the attempt's tree is gone and how it ended */
 	CORE_EV_RECORDED,       /* answer to CORE_DO_RECORD */
 	CORE_EV_DRAINING,       /* the worker says that it takes nothing new, or takes tasks again */
@@ -139,11 +138,12 @@ struct core_event {
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
 	uint64_t token;        /* engine's handle of a submit or an outcome */
 	int64_t session;       /* TAKEN_BACK: as in the effect */
-	int64_t due_in_ns;     /* SUBMIT, INSERTED: > 0: not ready before; the core then asks DUE in time */
+	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
 	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
-	struct core_attempt at; /* ACCEPTED REFUSED LOST OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	const char *text;      /* REFUSED: the worker's words, for people; NULL: none */
 	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
 	union {
 		enum core_insert_verdict inserted;
@@ -156,8 +156,10 @@ struct core_event {
 			int64_t retry_in_ns;
 		} recorded;
 		struct {
-			bool succeeded; /* false: failed, stopped, launch failed: may be retried by the policy */
-			bool given_back; /* not succeeded, and no fault of the program: again at once */
+			bool succeeded;
+			/* Stopped, or lost with its worker: not the program's doing, so given out again at once.  Neither:
+			 * failed, timed out, not launched: may be retried by the policy. */
+			bool given_back;
 		} outcome;
 		struct {
 			const struct core_task *at;
@@ -287,10 +289,11 @@ struct core_effect {
 	bool from_start;         /* FILL: no cursor */
 	int32_t limit;           /* FILL, DUE, STRAYS */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
-	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain */
+	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;
+	const char *text;        /* TAKE_BACK, refused: the worker's words; NULL: none; in the effects' arena */
 	enum core_stop_reason stop;
 	enum core_record_verdict verdict;
 	enum core_close_code close;

@@ -126,6 +126,7 @@ struct job {
 	struct list link_retry; /* core.retry while TB_RETRY */
 	enum core_take_back_cause cause;
 	bool counted;
+	char *refusal;          /* the worker's words; NULL: none */
 	/* a ready row of the same task that came in while this one was on its way */
 	bool again;
 	struct core_task again_row;

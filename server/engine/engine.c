@@ -84,6 +84,7 @@ static void free_spent(struct engine *e)
 			store_op_done_fields(&op->op);
 		free(op->held);
 		blob_unref(op->info);
+		free(op->words);
 		if (e->n_free_ops < FREE_OPS_MAX) {
 			list_push_back(&e->free_ops, &op->node);
 			e->n_free_ops++;
@@ -298,6 +299,7 @@ void engine_free(struct engine *e)
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);
 		blob_unref(op->info);
+		free(op->words);
 		free(op);
 	}
 	core_effects_done(&e->effects);

@@ -71,7 +71,7 @@ struct engine_submit {
 	char worker[CORE_NAME_MAX + 1];
 };
 
-/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns. */
+/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns and lost_limit. */
 struct engine_outcome {
 	struct store_record rec;
 	/* The engine needs it no more, recorded or not. From the loop, once. */
@@ -134,6 +134,8 @@ void engine_cancelled(struct engine *e, const struct store_cancel *op);
 
 /* After a wish was stored or taken back, here. */
 void engine_drained(struct engine *e, const struct store_drain *op);
+/* After a retry was stored. */
+void engine_retried(struct engine *e, const struct store_retry *op);
 
 void engine_wait(struct engine *e, struct engine_waiter *w, const struct uuid *task);
 void engine_unwait(struct engine_waiter *w); /* no-op when it does not wait */
@@ -151,6 +153,8 @@ void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, i
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at);
 /* detach_ns: see CORE_EV_DRAINING. */
 void engine_draining(struct engine *e, struct engine_peer *p, bool on, int64_t detach_ns);
+/* `text`: for people; "": none. */
+void engine_refused(struct engine *e, struct engine_peer *p, const struct core_attempt *at, const char *text);
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o);
 
 #endif

@@ -12,6 +12,7 @@ struct eng_op {
 	struct core_effect effect; /* what was asked; pointers in it are not valid any more */
 	struct core_attempt *held; /* SESSION_OPEN's list, owned */
 	struct blob *info;         /* SESSION_OPEN's, owned */
+	char *words;               /* TAKE_BACK's, owned */
 	char worker[CORE_NAME_MAX + 1];
 	union {
 		struct store_op op;
@@ -92,6 +93,9 @@ struct core_event *engine_event(struct engine *e, enum core_event_type type);
 void *engine_scratch(struct engine *e, size_t size);
 struct eng_op *engine_op_new(struct engine *e, const struct core_effect *effect);
 void engine_op_spent(struct eng_op *op);
+
+/* words.c: the cause of a take-back, where its outcome does not say it all; NULL: none. To be freed. */
+char *engine_take_back_words(const struct core_effect *x, const struct core_config *cfg);
 
 void engine_execute(struct engine *e);        /* effects.c: carries out e->effects */
 /* drain.c */

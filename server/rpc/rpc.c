@@ -22,6 +22,7 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
 	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
+	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,

@@ -1,5 +1,5 @@
-/* One worker's stream, in three files: session_hello.c learns who the worker is, session_in.c reads what it says then,
- * session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
+/* One worker's stream: session_hello.c learns who the worker is, session_in.c reads what it says then, session_words.c has
+ * the words for it, session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
 #ifndef REINS_RPC_SESSION_H
 #define REINS_RPC_SESSION_H
 
@@ -94,5 +94,17 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 
 /* Ends the stream of every worker: the master goes. */
 void session_end_all(struct rpc *rpc);
+
+/* ---- session_words.c: what a worker said, as it is stored ---- */
+
+/* 0: no such kind. */
+enum store_outcome session_outcome(Reins__V1__Outcome__Kind kind);
+/* Why it was stopped, where a wish does not say it; NULL: nothing to say. A constant. */
+const char *session_stop_words(const Reins__V1__Outcome *m);
+#define SESSION_REFUSAL_MAX 255
+/* Cause and text of a refusal. */
+void session_refusal_words(const Reins__V1__RefusedAttempt *m, char ret[static SESSION_REFUSAL_MAX + 1]);
+/* The names with spaces between, as many as there is room for; names that are none are left out.  NULL: none. To be freed. */
+char *session_devices(char *const *names, size_t n);
 
 #endif

@@ -26,7 +26,7 @@ struct outcome {
 	struct engine_outcome engine;
 	struct session *session;
 	struct list node; /* parked behind its log */
-	char *error;
+	char *error, *devices;
 	size_t bytes;
 };
 
@@ -42,6 +42,7 @@ struct attempt {
 	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
 	bool start_pending;
 	struct store_started start_op;
+	char *devices; /* of its start; separated by spaces; NULL: none */
 	struct outcome *parked;
 };
 
@@ -50,12 +51,18 @@ struct log_op {
 	struct attempt *attempt;
 };
 
+static void attempt_free(struct attempt *a)
+{
+	free(a->devices);
+	free(a);
+}
+
 static void session_free(struct session *s)
 {
 	loop_timer_stop(&s->start_timer);
 	for (struct map_node *n = map_first(&s->attempts), *next; n; n = next) {
 		next = map_next(&s->attempts, n);
-		free(container_of(n, struct attempt, by_ref));
+		attempt_free(container_of(n, struct attempt, by_ref));
 	}
 	map_done(&s->attempts);
 	session_hello_done(s);
@@ -151,7 +158,7 @@ static void forget_if_idle(struct attempt *a)
 	if (a->logs_pending || a->start_pending || a->parked || !list_empty(&a->starting))
 		return;
 	map_remove(&a->session->attempts, &a->by_ref);
-	free(a);
+	attempt_free(a);
 }
 
 static void hand_on(struct session *s, struct outcome *o)
@@ -193,6 +200,7 @@ static void on_start_timer(struct loop_timer *t)
 			.at = a->ref,
 			.worker = s->worker,
 			.started_wall_us = a->started_wall_us,
+			.devices = a->devices,
 		};
 		store_submit(engine_store(s->rpc->engine), &a->start_op.op);
 	}
@@ -208,6 +216,8 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 	if (!a || a->start_pending || !list_empty(&a->starting))
 		return;
 	a->started_wall_us = wall_us;
+	if (!a->devices)
+		a->devices = session_devices(m->devices, m->n_devices);
 	a->start_due_mono_ns = loop_now_mono_ns(s->rpc->loop) + START_DELAY_NS;
 	list_push_back(&s->starting, &a->starting);
 	if (!loop_timer_active(&s->start_timer))
@@ -321,20 +331,9 @@ static void on_outcome_done(struct engine_outcome *eo)
 	s->held_bytes -= o->bytes;
 	blob_unref(o->engine.rec.result);
 	free(o->error);
+	free(o->devices);
 	free(o);
 	session_unref(s);
-}
-
-static enum store_outcome outcome_of(Reins__V1__Outcome__Kind kind)
-{
-	switch (kind) {
-	case REINS__V1__OUTCOME__KIND__SUCCEEDED: return STORE_SUCCEEDED;
-	case REINS__V1__OUTCOME__KIND__FAILED: return STORE_PROGRAM_FAILED;
-	case REINS__V1__OUTCOME__KIND__LAUNCH_FAILED: return STORE_LAUNCH_FAILED;
-	case REINS__V1__OUTCOME__KIND__STOPPED: return STORE_STOPPED;
-	case REINS__V1__OUTCOME__KIND__TIMED_OUT: return STORE_TIMED_OUT;
-	default: return 0;
-	}
 }
 
 static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *m, const struct core_attempt *ref)
@@ -351,10 +350,9 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 	rec->op.kind = STORE_RECORD;
 	rec->at = *ref;
 	rec->worker = s->worker;
-	rec->outcome = outcome_of(m->kind);
-	/* No fault of the program, and none of the attempts that were asked for. */
-	if (rec->outcome == STORE_STOPPED && m->stop_reason == REINS__V1__STOP__REASON__DRAINED)
-		rec->outcome = STORE_GIVEN_BACK;
+	rec->outcome = session_outcome(m->kind);
+	rec->words = session_stop_words(m);
+	rec->oom_killed = m->oom_killed;
 	rec->has_exit_code = m->has_exit_code_case == REINS__V1__OUTCOME__HAS_EXIT_CODE_EXIT_CODE;
 	rec->exit_code = rec->has_exit_code ? m->exit_code : 0;
 	rec->has_signal = m->signal != 0;
@@ -392,15 +390,7 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 	struct core_attempt ref;
 	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
-	if (m->kind == REINS__V1__OUTCOME__KIND__LOST) {
-		/* Acknowledged before the store has the loss: if we end in between, the worker's next list lacks the
-		 * attempt, which comes to the same. */
-		engine_attempt_event(s->rpc->engine, &s->peer, CORE_EV_LOST, &ref);
-		session_peer_ops.outcome_ack(&s->peer, &ref, CORE_RECORD_FENCED);
-		session_peer_ops.flush(&s->peer);
-		return;
-	}
-	if (!outcome_of(m->kind)) {
+	if (!session_outcome(m->kind)) {
 		(void)session_bad_message(s, "outcome: no such kind");
 		return;
 	}
@@ -412,8 +402,11 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 	s->held_bytes += o->bytes;
 	s->refs++;
 	struct attempt *a = find_attempt(s, &ref);
-	if (a)
+	if (a) {
 		list_remove(&a->starting); /* the outcome says when it started */
+		o->devices = a->devices ? xstrdup(a->devices) : NULL; /* and where */
+		o->engine.rec.devices = o->devices;
+	}
 	if (a && a->logs_pending && !a->parked) {
 		a->parked = o;
 		return;
@@ -491,6 +484,16 @@ static void each_ref(struct session *s, enum core_event_type type, const char *t
 		engine_attempt_event(s->rpc->engine, &s->peer, type, &ref);
 }
 
+static void on_refused(struct session *s, const Reins__V1__RefusedAttempt *m)
+{
+	struct core_attempt ref;
+	char text[SESSION_REFUSAL_MAX + 1];
+	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
+		return;
+	session_refusal_words(m, text);
+	engine_refused(s->rpc->engine, &s->peer, &ref, text);
+}
+
 static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 {
 	if (m->kind_case == REINS__V1__WORKER_MESSAGE__KIND_HELLO) {
@@ -511,7 +514,7 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_REFUSED:
 		for (size_t i = 0; i < m->refused->n_attempts && !s->closing; i++)
-			each_ref(s, CORE_EV_REFUSED, m->refused->attempts[i]->task_id, m->refused->attempts[i]->attempt);
+			on_refused(s, m->refused->attempts[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_STARTED:
 		for (size_t i = 0; i < m->started->n_attempts && !s->closing; i++)

@@ -37,6 +37,9 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_TAKE_BACK:
 		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
 		return;
+	case STORE_RETRY:
+		CLEAR(container_of(op, struct store_retry, op)->ret_queue);
+		return;
 	case STORE_SESSION_OPEN: {
 		struct store_session_open *o = container_of(op, struct store_session_open, op);
 		o->ret_adopted = NULL;

@@ -31,4 +31,15 @@ void workers_pages(void **state);
 void drain_holds(void **state);
 void gone_until_it_comes(void **state);
 
+void ends_table(void **state);
+void delay_of_the_row(void **state);
+void retry_puts_back(void **state);
+void retry_names_the_attempt(void **state);
+void retry_closes(void **state);
+void retry_exclusive_waits(void **state);
+void attempt_fields(void **state);
+void fields_after_adoption(void **state);
+void cancel_keeps_the_reason(void **state);
+void list_with_attempts(void **state);
+
 #endif

@@ -33,20 +33,19 @@ static const char adopt_sql[] = HELD
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
-	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns FROM h "
+	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM h "
 	"CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = h.task_id OFFSET 0) t "
 	"CROSS JOIN LATERAL (SELECT r.*, r.ctid AS at FROM ready r WHERE r.queue = t.queue AND r.neg_priority = "
 	"t.neg_priority AND r.seq = t.seq AND r.attempt = h.attempt AND r.open_worker = h.worker COLLATE \"C\" OFFSET 0 "
 	"FOR UPDATE) r "
-	"CROSS JOIN LATERAL (SELECT a.counted, a.dispatched_at, a.started_at, a.lease_ns FROM attempt a WHERE a.task_id = "
+	"CROSS JOIN LATERAL (SELECT a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM attempt a WHERE a.task_id = "
 	"h.task_id AND a.attempt = h.attempt OFFSET 0) a), "
 	"od AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM o))), "
 	"oa AS (DELETE FROM attempt a USING o WHERE a.task_id = ANY (ARRAY(SELECT task_id FROM o)) AND a.task_id = o.task_id "
 	"AND a.attempt = o.attempt), "
-	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at) SELECT task_id, "
-	"seq, neg_priority, attempt, failures, losses - counted::int, cpu, memory, gpus, exclusive, lease_ttl_ns, "
-	"max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, worker, instance, session, lease_ns, "
-	"dispatched_at, started_at FROM o) "
+	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at, devices) SELECT "
+	PG_CORE_WITH("", "failures", "losses - counted::int") ", worker, instance, session, lease_ns, dispatched_at, started_at, "
+	"devices FROM o) "
 	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") " FROM o";
 
 /* Counted: what was seen to start, or whose worker process has been replaced. */
@@ -55,23 +54,23 @@ static const char requeue_sql[] =
 	"unnest($1::int4[], $2::text[], $3::int4[]) AS i(ord, worker, lost_limit) CROSS JOIN LATERAL "
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w), "
 	"l AS MATERIALIZED (SELECT w.ord, w.lost_limit, r.* FROM w CROSS JOIN LATERAL (SELECT " PG_CORE_OF("r.")
-	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, "
+	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, r.instance, r.session, r.devices, r.cause, "
 	"r.started_at IS NOT NULL OR r.instance <> w.instance AS counted FROM running r WHERE r.worker = w.worker COLLATE \"C\" "
 	"AND r.session < w.session AND NOT (r.exclusive AND r.instance <> w.instance) ORDER BY r.task_id OFFSET 0 FOR UPDATE) r), "
 	"d AS (DELETE FROM running WHERE task_id = ANY (ARRAY(SELECT task_id FROM l))), "
 	"x AS MATERIALIZED (SELECT l.*, losses + counted::int AS lost, CASE WHEN cancel_requested_at IS NOT NULL THEN 5 "
 	"WHEN counted AND lost_limit > 0 AND losses + 1 >= lost_limit THEN 4 ELSE 1 END AS state, "
-	"CASE WHEN counted THEN 6 ELSE 7 END AS outcome FROM l), "
+	"CASE WHEN counted THEN 6 ELSE 7 END AS outcome, coalesce(CASE WHEN cancel_requested_at IS NOT NULL THEN cause END, "
+	"CASE WHEN NOT counted THEN '" STORE_WORDS_NOT_LISTED "' END) AS words FROM l), "
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, dispatched_at, started_at, "
-	"finished_at, cancel_requested_at, log_end, worker) SELECT task_id, state, outcome, attempt, failures, lost, false, "
-	"dispatched_at, started_at, now(), cancel_requested_at, 0, worker FROM x WHERE state <> 1), "
+	"finished_at, cancel_requested_at, log_end, worker, instance, session, lease_ns, devices, cause) SELECT task_id, state, outcome, "
+	"attempt, failures, lost, false, dispatched_at, started_at, now(), cancel_requested_at, 0, worker, instance, session, lease_ns, "
+	"devices, words FROM x WHERE state <> 1), "
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
-	"finished_at, log_end, worker) SELECT task_id, attempt, outcome, false, counted, lease_ns, dispatched_at, started_at, "
-	"now(), 0, worker FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures, lost, cpu, memory, gpus, "
-	"exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue FROM x "
-	"WHERE state = 1) "
-	"SELECT ord, " PG_CORE " FROM x WHERE state = 1";
+	"finished_at, log_end, worker, instance, session, devices, cause) SELECT task_id, attempt, outcome, false, counted, lease_ns, "
+	"dispatched_at, started_at, now(), 0, worker, instance, session, devices, words FROM x WHERE state = 1), "
+	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1) "
+	"SELECT ord, " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1";
 
 /* What is left with an older number now: exclusive tasks of another instance. They get the number, so that this session
  * may take them back, and keep their instance, so that the next one finds them again. */

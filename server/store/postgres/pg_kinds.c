@@ -62,13 +62,14 @@ BY_TASK(claim, task.id)
 BY_TASK(record, at.task)
 BY_TASK(take_back, at.task)
 BY_TASK(cancel, id)
+BY_TASK(retry, id)
 BY_TASK(started, at.task)
 #undef BY_TASK
 
 static size_t record_bytes(const struct store_op *op)
 {
 	const struct store_record *o = OP(store_record, op);
-	return 200 + o->error.len + (o->result ? o->result->len : 0);
+	return 400 + o->error.len + (o->devices ? strlen(o->devices) : 0) + (o->result ? o->result->len : 0);
 }
 
 static size_t log_append_bytes(const struct store_op *op)
@@ -130,6 +131,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 			  .strip = pg_record_strip},
 	[STORE_TAKE_BACK] = {STMTS(take_back), .key = take_back_key, .order = take_back_order},
 	[STORE_CANCEL] = {STMTS(cancel), .key = cancel_key, .order = cancel_order},
+	[STORE_RETRY] = {STMTS(retry), .key = retry_key, .order = retry_order},
 	[STORE_SESSION_OPEN] = {STMTS(session), .max_ops = 200, .bytes = session_bytes, .key = session_key,
 				.order = session_order},
 	[STORE_STARTED] = {STMTS(started), .key = started_key, .order = started_order},

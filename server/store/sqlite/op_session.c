@@ -114,7 +114,7 @@ static struct sq_running *collect(struct sq_ctx *x, const struct store_session_o
 			}
 			rows = more;
 		}
-		sq_running_read(q, &rows[n++]);
+		sq_running_read(&x->db, q, &rows[n++]);
 	}
 	*ret_n = n;
 	return rows;
@@ -148,7 +148,8 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 		/* Counted: what was seen to start, or whose worker process has been replaced. */
 		bool counted = r->started_us || replaced;
 		enum store_state state =
-			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit);
+			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit,
+				     counted ? NULL : STORE_WORDS_NOT_LISTED);
 		if (state == STORE_PENDING)
 			keep_task(o, &r->core, &o->ret_requeued[o->ret_n_requeued++]);
 	}

@@ -64,6 +64,7 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op);
 void sq_record_run(struct sq_ctx *x, struct store_op *op);
 void sq_take_back_run(struct sq_ctx *x, struct store_op *op);
 void sq_cancel_run(struct sq_ctx *x, struct store_op *op);
+void sq_retry_run(struct sq_ctx *x, struct store_op *op);
 void sq_started_run(struct sq_ctx *x, struct store_op *op);
 void sq_session_run(struct sq_ctx *x, struct store_op *op);
 void sq_fill_run(struct sq_ctx *x, struct store_op *op);
