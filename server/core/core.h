@@ -157,9 +157,7 @@ struct core_event {
 		} recorded;
 		struct {
 			bool succeeded;
-			/* Stopped, or lost with its worker: not the program's doing, so given out again at once.  Neither:
-			 * failed, timed out, not launched: may be retried by the policy. */
-			bool given_back;
+			bool given_back; /* stopped, or lost with its worker: again at once. Neither: as the policy says */
 		} outcome;
 		struct {
 			const struct core_task *at;

@@ -91,6 +91,8 @@ void pg_batch_on_result(struct pg_batch *b, const PGresult *r);
 void pg_batch_on_end(struct pg_batch *b);
 /* The sync came: answers, halves or tries again. Frees the batch or hands it on. */
 void pg_batch_on_sync(struct pg_batch *b);
+/* It can't be sent: stripped if it can be, then refused. Frees the batch or hands it on. */
+void pg_batch_too_large(struct pg_batch *b);
 /* The connection was lost: its operations go back to the queue, to be settled. Frees the batch. */
 void pg_batch_on_lost(struct pg_batch *b);
 /* From a read function: somebody changed the row between snapshot and lock: ask again. */
