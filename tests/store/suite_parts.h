@@ -1,4 +1,4 @@
-/* The tests of suite_more.c, for the table in suite.c. */
+/* The tests of suite_more.c and suite_metrics.c, for the table in suite.c. */
 #ifndef TESTS_STORE_SUITE_PARTS_H
 #define TESTS_STORE_SUITE_PARTS_H
 
@@ -19,6 +19,10 @@ void fill_in_order(void **state);
 void queues_with_rows(void **state);
 void due_rows(void **state);
 void logs(void **state);
+void metrics(void **state);
+void metrics_pages(void **state);
+void metrics_at_once(void **state);
+void metrics_of_adopted(void **state);
 void started(void **state);
 void list_pages(void **state);
 void list_leaves_out(void **state);

@@ -16,7 +16,33 @@ static const char after_sql[] =
 	"SELECT number, point FROM metric WHERE task_id = ?1 AND attempt = ?2 AND number > max(?3, 0) ORDER BY number LIMIT ?4";
 static const char newest_sql[] =
 	"SELECT number, point FROM metric WHERE task_id = ?1 AND attempt = ?2 AND number > max(?3, 0) ORDER BY number DESC LIMIT ?4";
+static const char last_sql[] = "SELECT coalesce(max(number), 0) FROM metric WHERE task_id = ? AND attempt = ?";
+static const char has_sql[] = "SELECT 1 FROM metric WHERE task_id = ? AND attempt = ? AND number = ?";
 static const char counts_of_sql[] = "SELECT point FROM metric WHERE task_id = ? AND attempt = ? AND number = 0";
+
+static int64_t last_number(struct sq_db *logs, const struct core_attempt *at)
+{
+	int64_t last = 0;
+	sqlite3_stmt *q = sq_begin(logs, last_sql);
+	sq_bind_uuid(logs, &at->task);
+	sq_bind_int(logs, at->attempt);
+	if (sq_row(logs, q)) {
+		last = sq_int(q, 0);
+		sq_end(q);
+	}
+	return last;
+}
+
+static bool has(struct sq_db *logs, const struct core_attempt *at, int64_t number)
+{
+	sqlite3_stmt *q = sq_begin(logs, has_sql);
+	sq_bind_uuid(logs, &at->task);
+	sq_bind_int(logs, at->attempt);
+	sq_bind_int(logs, number);
+	bool found = sq_row(logs, q);
+	sq_end(q);
+	return found;
+}
 
 void sq_metrics_run(struct sq_ctx *x, struct store_op *op)
 {
@@ -25,9 +51,12 @@ void sq_metrics_run(struct sq_ctx *x, struct store_op *op)
 	o->ret_fenced = !sq_log_is_ours(x, &o->at, o->worker);
 	if (o->ret_fenced)
 		return;
+	/* After a reconnect all come again: what is there needs no room. */
+	int64_t last = last_number(&x->logs, &o->at);
 	for (size_t i = 0; i < o->n; i++)
-		cost += (int64_t)o->items[i].point.len + ROW_COST;
-	if (!sq_log_make_room(x, cost)) {
+		if (o->items[i].number > last || (o->items[i].number && !has(&x->logs, &o->at, o->items[i].number)))
+			cost += (int64_t)o->items[i].point.len + ROW_COST;
+	if (cost && !sq_log_make_room(x, cost)) {
 		op->result = STORE_REFUSED;
 		snprintf(op->text, sizeof(op->text), "logs and metrics take all of the %lld bytes that they may, and no ended task's can go",
 			 (long long)x->room.max);
