@@ -1,6 +1,7 @@
 /* One attempt: the actions of its machine, its program, its log and its outcome. */
 #include <errno.h>
 #include <assert.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,21 +42,11 @@ static void on_exec(void *arg, const char *failure)
 static void on_output(void *arg, int stream, const uint8_t *data, size_t len)
 {
 	struct attempt *a = arg;
-	struct attempts *s = a->set;
 	if (a->fenced)
 		return;
-	/* What the pipes held at the end is taken as it is: it is little, and it is what people look for. */
-	bool clearing = a->state == ATTEMPT_CLEARING;
-	bool may_drop = !clearing && (a->lossy || !s->session_up);
-	logs_add(&a->log, stream, data, len, clock_wall_us(), may_drop);
-	if (list_empty(&a->log_node))
-		list_push_back(&s->logs, &a->log_node);
-	attempts_news(s);
-	if (clearing || a->lossy || !s->session_up || !logs_full(&a->log) || !list_empty(&a->paused_node))
-		return;
-	a->paused_since_mono_ns = loop_now_mono_ns(s->cfg.loop);
-	list_push_back(&s->paused, &a->paused_node);
-	run_pause_output(a->run, true);
+	log_writer_add(&a->writer, (uint32_t)stream, data, len, clock_wall_us());
+	logs_grown(&a->log, log_writer_told(&a->writer), a->writer.dropped);
+	attempts_log_news(a);
 }
 
 static void on_program_exit(void *arg, int code, int signal)
@@ -94,18 +85,31 @@ static void on_timer(struct loop_timer *t)
 void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *task, int32_t number)
 {
 	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node,
-		&a->exclusive_node, &a->paused_node};
+		&a->exclusive_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_init(nodes[i]);
 	a->set = set;
 	a->task = *task;
 	uuid_format(task, a->task_id);
 	a->number = number;
-	logs_init(&a->log, &set->log_config);
+	logs_init(&a->log, &set->log_reader);
+	a->writer.fd = a->dir_fd = -1;
 	loop_timer_init(&a->timer, set->cfg.loop, on_timer);
 }
 
 /* ---- actions ---- */
+
+static int open_log(struct attempt *a)
+{
+	int64_t head, ring;
+	a->dir_fd = openat(a->set->cfg.state->attempts_fd, a->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (a->dir_fd < 0)
+		return -errno;
+	logs_split(a->set->log_limit, &head, &ring);
+	log_writer_init(&a->writer, a->dir_fd, head, ring);
+	logs_open(&a->log, a->dir_fd);
+	return 0;
+}
 
 static int launch(struct attempt *a)
 {
@@ -117,6 +121,8 @@ static int launch(struct attempt *a)
 		dir = NULL;
 		r = -ENOMEM;
 	}
+	if (r == 0)
+		r = open_log(a);
 	if (r == 0)
 		r = launch_make(&l, s->cfg.launch, a->work, dir);
 	if (r < 0)
@@ -170,7 +176,6 @@ static void do_clear(struct attempt *a)
 {
 	a->finished_wall_us = clock_wall_us();
 	loop_timer_stop(&a->timer);
-	list_remove(&a->paused_node);
 	run_clear(a->run);
 }
 
@@ -186,7 +191,9 @@ static void remove_dir(struct attempt *a)
 static void do_report(struct attempt *a)
 {
 	struct attempts *s = a->set;
-	logs_close(&a->log);
+	log_writer_finish(&a->writer, clock_wall_us());
+	log_writer_done(&a->writer);
+	logs_close(&a->log, a->writer.end);
 	const struct outcome_facts facts = {
 		.task_id = a->task_id, .attempt = a->number, .launch_failed = a->launch_failed,
 		.stop_kind = a->stop_kind, .stop_reason = a->stop_reason,
@@ -198,7 +205,6 @@ static void do_report(struct attempt *a)
 	if (!a->outcome)
 		abort(); /* about a MiB: half a worker is worse than a restarted one */
 	log_attempt(LOG_DEBUG, a, "ended: kind %d, code %d, signal %d", (int)outcome_kind(&facts), a->code, a->signal);
-	remove_dir(a);
 	a->spool_id = spool_add(s->spool, a->outcome);
 	list_push_back(&s->spooling, &a->outcome_node);
 	disk_spool_dirty(s->disk);
@@ -312,13 +318,6 @@ bool attempt_try_start(struct attempt *a)
 	return true;
 }
 
-void attempt_resume_output(struct attempt *a)
-{
-	list_remove(&a->paused_node);
-	if (a->run)
-		run_pause_output(a->run, false);
-}
-
 void attempt_outcome_ready(struct attempt *a)
 {
 	struct attempts *s = a->set;
@@ -328,7 +327,7 @@ void attempt_outcome_ready(struct attempt *a)
 		return;
 	if (logs_all_sent(&a->log))
 		list_push_back(&s->outcomes, &a->outcome_node);
-	else if (list_empty(&a->log_node))
-		list_push_back(&s->logs, &a->log_node);
+	else
+		attempts_log_news(a);
 	attempts_news(s);
 }

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
@@ -17,8 +18,6 @@
 #include "worker/sweep.h"
 
 #define STARTS_PER_TURN 8
-#define LOG_BOUND (1024 * 1024) /* of one attempt: some seconds of a chatty program */
-#define LOG_PATIENCE_NS (10 * NS_PER_S)
 #define RESULT_MAX_DEFAULT (1024 * 1024)
 #define ERROR_MAX_DEFAULT (16 * 1024)
 #define SWEEP_LIMIT_NS (5 * NS_PER_S)
@@ -64,7 +63,7 @@ void attempts_forget(struct attempt *a)
 {
 	struct attempts *s = a->set;
 	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node,
-		&a->exclusive_node, &a->paused_node};
+		&a->exclusive_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_remove(nodes[i]);
 	loop_timer_stop(&a->timer);
@@ -82,6 +81,10 @@ void attempts_forget(struct attempt *a)
 	dispatch_unref(a->dispatch);
 	blob_unref(a->outcome);
 	logs_done(&a->log);
+	log_writer_done(&a->writer);
+	if (a->dir_fd >= 0)
+		close(a->dir_fd);
+	a->dir_fd = -1;
 	loop_bury(s->cfg.loop, &a->grave, free_attempt);
 	attempts_wake_waiting(s);
 	s->cfg.on_fewer(s->cfg.arg);
@@ -90,6 +93,15 @@ void attempts_forget(struct attempt *a)
 void attempts_news(struct attempts *s)
 {
 	s->cfg.on_news(s->cfg.arg);
+}
+
+void attempts_log_news(struct attempt *a)
+{
+	struct attempts *s = a->set;
+	if (!s->session_up || !list_empty(&a->log_node))
+		return;
+	list_push_back(&s->logs, &a->log_node);
+	attempts_news(s);
 }
 
 void attempts_say(struct attempt *a, unsigned what)
@@ -213,7 +225,7 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 		a->outcome = blob_ref(outcome);
 		a->spool_id = id;
 		a->spooled = true;
-		logs_lost(&a->log, o->log_end);
+		logs_close(&a->log, o->log_end);
 	} else {
 		log_error("spool", NULL, "an outcome in the spool is not one, and is dropped: %s", o ? "no task id" : why.message);
 	}
@@ -275,9 +287,14 @@ static int clear_left_overs(struct attempts *s, char *err, size_t cap)
 static void init_lists(struct attempts *s)
 {
 	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->outcomes, &s->unanswered,
-		&s->spooling, &s->to_start, &s->waiting, &s->exclusive, &s->paused};
+		&s->spooling, &s->to_start, &s->waiting, &s->exclusive};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
+}
+
+static void on_log_ready(struct attempt_log *l)
+{
+	attempts_log_news(container_of(l, struct attempt, log));
 }
 
 int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struct attempts **ret)
@@ -287,8 +304,8 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	s->cfg = *cfg;
 	s->result_max = RESULT_MAX_DEFAULT;
 	s->error_max = ERROR_MAX_DEFAULT;
-	s->log_budget.max = (size_t)cfg->log_memory;
-	s->log_config = (struct logs_config){.limit = cfg->log_limit, .bound = LOG_BOUND, .budget = &s->log_budget};
+	s->log_limit = cfg->log_limit;
+	logs_reader_init(&s->log_reader, cfg->loop, on_log_ready);
 	s->s_boot_ns = LEASE_NEVER;
 	init_lists(s);
 	map_init(&s->by_task);
@@ -322,7 +339,7 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 
 bool attempts_disk_idle(const struct attempts *s)
 {
-	return disk_idle(s->disk);
+	return disk_idle(s->disk) && logs_reader_idle(&s->log_reader);
 }
 
 static void ignore(void *arg)
@@ -340,6 +357,7 @@ void attempts_free(struct attempts *s)
 	loop_timer_stop(&s->start_timer);
 	loop_unmark(&s->start_dirty);
 	boot_timer_free(s->lease_timer);
+	logs_reader_done(&s->log_reader);
 	disk_free(s->disk);
 	spool_free(s->spool);
 	map_done(&s->by_task);
@@ -347,18 +365,6 @@ void attempts_free(struct attempts *s)
 }
 
 /* ---- the worker as a whole ---- */
-
-void attempts_check_paused(struct attempts *s)
-{
-	int64_t patient_since = loop_now_mono_ns(s->cfg.loop) - LOG_PATIENCE_NS;
-	list_each(node, &s->paused) {
-		struct attempt *a = container_of(node, struct attempt, paused_node);
-		if (logs_full(&a->log) && a->paused_since_mono_ns > patient_since)
-			continue;
-		a->lossy = logs_full(&a->log);
-		attempt_resume_output(a);
-	}
-}
 
 void attempts_set_draining(struct attempts *s, bool draining)
 {

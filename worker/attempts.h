@@ -22,6 +22,7 @@
 #include "worker/run.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
+#include "worker/supervisor/log_writer.h"
 
 /* A Dispatch as it came, kept while tasks of it wait for their start. */
 struct dispatch {
@@ -44,6 +45,8 @@ struct attempt {
 	struct blob *outcome;       /* in ENDED */
 	int64_t outcome_sent_mono_ns;
 	struct attempt_log log;
+	struct log_writer writer;   /* fd -1 before and after the run */
+	int dir_fd;                 /* of its directory; -1 */
 	struct list all_node, say_node, log_node, outcome_node;
 
 	/* Private to attempts*.c. */
@@ -55,7 +58,7 @@ struct attempt {
 	Reins__V1__DispatchedTask *work;
 	char dir[STATE_ATTEMPT_NAME_MAX];
 	struct run *run;
-	bool exclusive, fenced, launch_failed, exited, lossy;
+	bool exclusive, fenced, launch_failed, exited;
 	struct lease_rule lease;
 	bool lease_stop;            /* stopped for its lease: the kill does not move any more */
 	int64_t lease_kill_boot_ns;
@@ -65,11 +68,10 @@ struct attempt {
 	char *text;
 	int code, signal;
 	int64_t finished_wall_us;
-	int64_t paused_since_mono_ns;
 	uint64_t spool_id;
 	bool spooled;
 	struct loop_timer timer;    /* RUNNING: the time limit; STOPPING: the kill */
-	struct list start_node, exclusive_node, paused_node;
+	struct list start_node, exclusive_node;
 	struct loop_grave grave;
 };
 
@@ -87,7 +89,7 @@ struct attempts_config {
 	struct state_dir *state;
 	int64_t slots;
 	int64_t kill_grace_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t log_limit, spool_limit;
 	void (*on_news)(void *arg);
 	/* The number of attempts that hold a slot, or that are held, went down. */
 	void (*on_fewer)(void *arg);
@@ -111,13 +113,13 @@ struct attempts {
 	struct disk *disk;
 	int spool_error;            /* of the last batch; 0: written */
 	int64_t result_max, error_max;
-	struct logs_config log_config;
-	struct logs_budget log_budget;
+	struct logs_reader log_reader;
+	int64_t log_limit;          /* of new attempts */
 	bool session_up, draining;
 	int64_t s_boot_ns;          /* S of the lease rule */
 	struct list spooling;       /* attempt.outcome_node: outcome not on disk yet */
 	struct list to_start, waiting; /* attempt.start_node; `waiting`: for a lease, or for an older attempt to end */
-	struct list exclusive, paused;
+	struct list exclusive;
 	struct loop_dirty start_dirty;
 	struct loop_timer start_timer;
 	struct boot_timer *lease_timer;
@@ -138,6 +140,7 @@ void attempts_dispatch(struct attempts *s, struct dispatch *d);
 void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Reins__V1__Stop__Reason reason, const char *text);
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
+void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on);
 /* In Welcome: send the log again from there. */
 void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored);
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
@@ -149,13 +152,11 @@ void attempts_session_down(struct attempts *s);
 
 /* ---- what the session did ---- */
 
-/* This session has got all of the attempt's log that there is now. */
+/* logs_next had nothing to send now. */
 void attempts_log_caught_up(struct attempt *a);
 void attempts_outcome_sent(struct attempt *a);
 /* Outcomes sent before this time and not answered are to be sent again. */
 void attempts_resend_before(struct attempts *s, int64_t sent_mono_ns);
-/* Programs that wait for their log to be stored do so for 10 s at most; called every heartbeat. */
-void attempts_check_paused(struct attempts *s);
 
 /* ---- the worker as a whole ---- */
 

@@ -10,6 +10,8 @@ struct attempt *attempts_add(struct attempts *s, const struct uuid *task, int32_
 /* Out of the set; freed at the end of the turn. */
 void attempts_forget(struct attempt *a);
 void attempts_say(struct attempt *a, unsigned what);
+/* There may be log to send. */
+void attempts_log_news(struct attempt *a);
 void attempts_news(struct attempts *s);
 void attempts_wake_waiting(struct attempts *s);
 /* Sets the lease timer to the next deadline. */
@@ -24,7 +26,6 @@ void attempt_stop(struct attempt *a, enum attempt_event event, Reins__V1__Outcom
 void attempt_fence(struct attempt *a);
 /* Starts it if that is allowed now; false: it waits. */
 bool attempt_try_start(struct attempt *a);
-void attempt_resume_output(struct attempt *a);
 /* Its outcome is on disk or will be sent without. */
 void attempt_outcome_ready(struct attempt *a);
 

@@ -124,9 +124,16 @@ void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number
 	if (!a)
 		return;
 	logs_stored(&a->log, offset);
-	if (a->lossy && a->log.held < a->log.config->bound / 2)
-		a->lossy = false;
-	attempts_news(s);
+	attempts_log_news(a);
+}
+
+void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on)
+{
+	struct attempt *a = attempts_find(s, task_id, number);
+	if (!a)
+		return;
+	logs_follow(&a->log, on);
+	attempts_log_news(a);
 }
 
 void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to)
@@ -146,7 +153,9 @@ void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limi
 	if (limits->error_bytes > 0)
 		s->error_max = limits->error_bytes;
 	if (limits->log_bytes > 0)
-		s->log_config.limit = min_i64(s->cfg.log_limit, limits->log_bytes);
+		s->log_limit = min_i64(s->cfg.log_limit, limits->log_bytes);
+	s->log_reader.window = max_i64(limits->log_window_bytes, 0);
+	s->log_reader.window_sum = max_i64(limits->log_window_sum_bytes, 0);
 }
 
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns)
@@ -161,11 +170,10 @@ void attempts_session_up(struct attempts *s)
 	s->session_up = true;
 	list_each(node, &s->all) {
 		struct attempt *a = container_of(node, struct attempt, all_node);
-		a->lossy = false;
 		if (a->state == ATTEMPT_ENDED && a->spooled) {
 			attempt_outcome_ready(a);
-		} else if (list_empty(&a->log_node) && a->log.sent < a->log.end) {
-			list_push_back(&s->logs, &a->log_node);
+		} else {
+			attempts_log_news(a);
 		}
 	}
 	attempts_news(s);
@@ -185,16 +193,13 @@ void attempts_session_down(struct attempts *s)
 		if (a->spooled)
 			list_remove(&a->outcome_node);
 		logs_rewind(&a->log, a->log.stored);
-		/* A program does not wait for a master that is away. */
-		if (!list_empty(&a->paused_node))
-			attempt_resume_output(a);
 	}
 }
 
 void attempts_log_caught_up(struct attempt *a)
 {
 	list_remove(&a->log_node);
-	if (a->state == ATTEMPT_ENDED && a->spooled && list_empty(&a->outcome_node))
+	if (a->state == ATTEMPT_ENDED && a->spooled && list_empty(&a->outcome_node) && logs_all_sent(&a->log))
 		attempt_outcome_ready(a);
 }
 

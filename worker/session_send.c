@@ -11,7 +11,6 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
-#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
@@ -329,6 +328,7 @@ static int send_piece(struct session *s, struct attempt *a, const struct logs_pi
 	log.data.data = (uint8_t *)p->data;
 	log.data.len = p->len;
 	log.dropped_bytes = p->dropped;
+	log.live = p->live;
 	if (p->at_wall_us) {
 		pb_timestamp_set(&at, p->at_wall_us);
 		log.at = &at;
@@ -432,17 +432,6 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
-/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
- * again before the last one was answered. */
-static void hurry_heartbeat(struct session *s)
-{
-	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
-		return;
-	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
-	if (early < s->heartbeat_timer.due_mono_ns)
-		loop_timer_set(&s->heartbeat_timer, early);
-}
-
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
@@ -455,8 +444,6 @@ void session_flush(struct session *s)
 		do
 			r = steps[i](s);
 		while (r > 0);
-	if (s->state == SESSION_UP)
-		hurry_heartbeat(s);
 	if (r == 0 && s->leaving) {
 		s->half_closed = true;
 		loop_timer_stop(&s->heartbeat_timer);
