@@ -37,6 +37,8 @@ static const struct setting table[] = {
 	{ROW("log-limit", SETTING_SIZE, log_limit), .default_text = "64MiB", .max = INT64_C(1) << 40,
 	 .help = "Log kept of one attempt: three quarters for its start, one for its end; the middle is counted and dropped.",
 	 .group = "Limits"},
+	{ROW("metrics-limit", SETTING_INT, metrics_limit), .value_name = "N", .default_text = "100000", .max = INT64_C(1) << 40,
+	 .help = "Points of metrics kept of one attempt; what comes after is counted and dropped."},
 	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
 	 .help = "Outcomes that no master has answered; above it no more tasks are taken."},
 
