@@ -248,15 +248,14 @@ static void on_master_drain(void *arg, const Reins__V1__Drain *d)
 		session_drain(a->session, REINS__V1__DRAIN_MODE__DRAIN_MODE_UNSPECIFIED, 0, true);
 		return;
 	}
-	if (d->within && (pb_duration_ns(d->within, &within) < 0 || within < 0))
-		d->within = NULL;
+	bool given = d->within && pb_duration_ns(d->within, &within) == 0 && within >= 0;
 	within = min_i64(within, DRAIN_MAX_NS);
 	switch (d->mode) {
 	case REINS__V1__DRAIN_MODE__DRAIN_REQUEUE:
-		drain(a, WORKER_DRAIN_REQUEUE, d->within ? within : a->cfg->drain_timeout_ns);
+		drain(a, WORKER_DRAIN_REQUEUE, given ? within : a->cfg->drain_timeout_ns);
 		break;
 	case REINS__V1__DRAIN_MODE__DRAIN_DETACH:
-		if (d->within)
+		if (given)
 			a->detach_for_ns = within;
 		drain(a, WORKER_DRAIN_DETACH, 0);
 		break;
@@ -329,7 +328,7 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *su
 	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .state = &a->state,
 		.spares = a->spares, .slots = cfg->slots, .kill_grace_ns = cfg->kill_grace_ns,
 		.orphan_timeout_ns = cfg->orphan_timeout_ns, .launch_failures = cfg->launch_failures,
-		.log_limit = cfg->log_limit, .spool_limit = cfg->spool_limit,
+		.log_limit = cfg->log_limit, .spool_limit = cfg->spool_limit, .metrics_limit = cfg->metrics_limit,
 		.on_news = on_news, .on_fewer = on_fewer, .arg = a};
 	if (attempts_new(&attempts, err, cap, &a->attempts) < 0) {
 		agent_free(a);

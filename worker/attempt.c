@@ -166,7 +166,8 @@ static void on_run_event(void *arg, enum run_event event, const struct sup_statu
 
 void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *task, int32_t number)
 {
-	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node};
+	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->metrics_node,
+		&a->outcome_node, &a->start_node, &a->metrics_due_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_init(nodes[i]);
 	a->set = set;
@@ -176,6 +177,7 @@ void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *ta
 	a->dir_fd = -1;
 	a->kill_grace_ns = set->cfg.kill_grace_ns;
 	logs_init(&a->log, &set->log_reader);
+	metrics_reader_init(&a->metrics);
 }
 
 /* ---- actions ---- */
@@ -286,6 +288,7 @@ static void do_started(struct attempt *a)
 	if (!a->adopted)
 		launch_health_good(&a->set->health);
 	attempts_say(a, SAY_STARTED);
+	attempts_metrics_begin(a->set);
 }
 
 static void do_launch_failed(struct attempt *a)
@@ -319,6 +322,7 @@ static void do_report(struct attempt *a)
 	if (!a->outcome)
 		abort(); /* about a MiB: half a worker is worse than a restarted one */
 	log_attempt(LOG_DEBUG, a, "ended: kind %d, code %d, signal %d", (int)outcome_kind(&facts), a->code, a->signal);
+	attempts_metrics_last(a);
 	a->spool_id = spool_add(s->spool, a->outcome);
 	list_push_back(&s->spooling, &a->outcome_node);
 	disk_spool_dirty(s->disk);
@@ -462,8 +466,9 @@ int attempt_adopt(struct attempt *a)
 	return r;
 }
 
-int attempt_open_log(struct attempt *a)
+int attempt_reopen(struct attempt *a)
 {
+	metrics_reader_init(&a->metrics);
 	return open_dir(a);
 }
 
@@ -474,9 +479,9 @@ void attempt_outcome_ready(struct attempt *a)
 	list_remove(&a->outcome_node);
 	if (!s->session_up)
 		return;
-	if (logs_all_sent(&a->log))
+	if (logs_all_sent(&a->log) && metrics_reader_is_done(&a->metrics))
 		list_push_back(&s->outcomes, &a->outcome_node);
-	else
+	else if (!logs_all_sent(&a->log))
 		attempts_log_news(a);
 	attempts_news(s);
 }

@@ -70,7 +70,8 @@ static void free_attempt(struct loop_grave *g)
 void attempts_forget(struct attempt *a)
 {
 	struct attempts *s = a->set;
-	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node};
+	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->metrics_node,
+		&a->outcome_node, &a->start_node, &a->metrics_due_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_remove(nodes[i]);
 	struct attempt *newest = container_of(map_get(&s->by_task, &a->task, sizeof(a->task)), struct attempt, by_task);
@@ -87,6 +88,7 @@ void attempts_forget(struct attempt *a)
 	dispatch_unref(a->dispatch);
 	blob_unref(a->outcome);
 	logs_done(&a->log);
+	metrics_reader_done(&a->metrics);
 	run_free(a->run);
 	a->run = NULL;
 	if (a->dir_fd >= 0)
@@ -226,6 +228,7 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 		a->spool_id = id;
 		a->spooled = true;
 		logs_close(&a->log, o->log_end);
+		metrics_reader_give_up(&a->metrics);
 	} else {
 		log_error("spool", NULL, "an outcome in the spool is not one, and is dropped: %s", o ? "no task id" : why.message);
 	}
@@ -235,8 +238,8 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 
 static void init_lists(struct attempts *s)
 {
-	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->outcomes, &s->unanswered,
-		&s->spooling, &s->to_start, &s->waiting};
+	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->metrics, &s->outcomes, &s->unanswered,
+		&s->spooling, &s->to_start, &s->waiting, &s->metrics_due};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 }
@@ -254,11 +257,13 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	s->result_max = RESULT_MAX_DEFAULT;
 	s->error_max = ERROR_MAX_DEFAULT;
 	s->log_limit = cfg->log_limit;
+	s->metrics_limit = cfg->metrics_limit;
 	s->health.limit = cfg->launch_failures;
 	logs_reader_init(&s->log_reader, cfg->loop, on_log_ready);
 	s->s_boot_ns = LEASE_NEVER;
 	init_lists(s);
 	map_init(&s->by_task);
+	attempts_metrics_init(s);
 	loop_dirty_init(&s->start_dirty, LOOP_LEASE, on_start_dirty);
 	loop_timer_init(&s->start_timer, cfg->loop, on_start_timer);
 	loop_timer_init(&s->renew_timer, cfg->loop, on_renew_timer);
@@ -316,6 +321,7 @@ void attempts_free(struct attempts *s)
 	list_each(node, &s->all)
 		attempts_forget(container_of(node, struct attempt, all_node));
 	loop_timer_stop(&s->start_timer);
+	attempts_metrics_done(s);
 	loop_unmark(&s->start_dirty);
 	loop_timer_stop(&s->renew_timer);
 	sweeper_free(s->sweeper);

@@ -19,6 +19,7 @@
 #include "worker/lease.h"
 #include "worker/logs.h"
 #include "worker/machine.h"
+#include "worker/metrics_reader.h"
 #include "worker/run.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
@@ -45,7 +46,8 @@ struct attempt {
 	int64_t outcome_sent_mono_ns;
 	char *stuck;                /* what can't be ended, for people; or NULL */
 	struct attempt_log log;
-	struct list all_node, say_node, log_node, outcome_node;
+	struct metrics_reader metrics;
+	struct list all_node, say_node, log_node, metrics_node, outcome_node;
 
 	/* Private to attempts*.c. */
 	struct attempts *set;
@@ -77,6 +79,7 @@ struct attempt {
 	uint64_t spool_id;
 	bool spooled;
 	struct list start_node;
+	struct list metrics_due_node; /* its metrics file is to be looked at */
 	struct loop_grave grave;
 };
 
@@ -97,7 +100,7 @@ struct attempts_config {
 	int64_t kill_grace_ns;
 	int64_t orphan_timeout_ns;
 	int64_t launch_failures;    /* see launch_health.h */
-	int64_t log_limit, spool_limit;
+	int64_t log_limit, spool_limit, metrics_limit;
 	void (*on_news)(void *arg);
 	/* The number of attempts that hold a slot, or that are held, went down. */
 	void (*on_fewer)(void *arg);
@@ -110,6 +113,7 @@ struct attempts {
 	struct list to_say;         /* attempt.say_node */
 	struct list refused;        /* struct refused; freed by the taker */
 	struct list logs;           /* attempt.log_node: have log to send, or an outcome that waits for its log */
+	struct list metrics;        /* attempt.metrics_node: have points to send */
 	struct list outcomes;       /* attempt.outcome_node: to be sent now */
 	struct list unanswered;     /* attempt.outcome_node: sent, oldest first */
 	size_t n_held, n_busy;
@@ -123,6 +127,9 @@ struct attempts {
 	int64_t result_max, error_max;
 	struct logs_reader log_reader;
 	int64_t log_limit;          /* of new attempts */
+	int64_t metrics_limit;
+	struct list metrics_due;    /* attempt.metrics_due_node */
+	struct loop_timer metrics_timer, metrics_turn;
 	struct sweeper *sweeper;
 	struct launch_health health;
 	bool session_up, draining;
@@ -153,8 +160,8 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
 void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on);
-/* In Welcome: send the log again from there. */
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored);
+/* In Welcome: send the log again from there, and the points behind that one. */
+void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored, int64_t metrics_stored);
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
 /* A heartbeat encoded at this time was acknowledged and renews exclusive leases. */
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns);
@@ -166,6 +173,8 @@ void attempts_session_down(struct attempts *s);
 
 /* logs_next had nothing to send now. */
 void attempts_log_caught_up(struct attempt *a);
+/* What attempt.metrics had to send. */
+void attempts_metrics_sent(struct attempt *a);
 void attempts_outcome_sent(struct attempt *a);
 /* Outcomes sent before this time and not answered are to be sent again. */
 void attempts_resend_before(struct attempts *s, int64_t sent_mono_ns);

@@ -61,7 +61,7 @@ static int adopt_one(struct attempts *s, const char *name)
 	if (!a)
 		a = attempts_add(s, &task, number);
 	snprintf(a->dir, sizeof(a->dir), "%s", name);
-	int r = ended ? attempt_open_log(a) : attempt_adopt(a);
+	int r = ended ? attempt_reopen(a) : attempt_adopt(a);
 	return r < 0 ? r : !ended;
 }
 

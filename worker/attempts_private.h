@@ -17,6 +17,14 @@ void attempts_say_refused(struct attempts *s, const char *task_id, int32_t numbe
 void attempts_log_news(struct attempt *a);
 void attempts_news(struct attempts *s);
 void attempts_wake_waiting(struct attempts *s);
+/* The turns in which metrics files are read (attempts_metrics.c). */
+void attempts_metrics_init(struct attempts *s);
+void attempts_metrics_done(struct attempts *s);
+/* A program runs. */
+void attempts_metrics_begin(struct attempts *s);
+/* Its program has ended: what is there is the rest. */
+void attempts_metrics_last(struct attempt *a);
+void attempts_metrics_session(struct attempts *s, bool up);
 /* Tells all supervisors their deadlines. */
 void attempts_renew(struct attempts *s);
 /* Goes through attempts/. -1 with a sentence. */
@@ -34,8 +42,8 @@ void attempt_fence(struct attempt *a);
 bool attempt_try_start(struct attempt *a);
 /* a->dir is set. -errno: its directory can't be opened. */
 int attempt_adopt(struct attempt *a) MUST_CHECK;
-/* Of one in ENDED. */
-int attempt_open_log(struct attempt *a) MUST_CHECK;
+/* Of one in ENDED whose directory is still there: its log and its metrics can be sent. */
+int attempt_reopen(struct attempt *a) MUST_CHECK;
 /* Tells its supervisor its deadlines. */
 void attempt_renew(struct attempt *a);
 /* Its outcome is on disk or will be sent without. */

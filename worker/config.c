@@ -46,9 +46,10 @@ static const struct setting table[] = {
 	 .help = "With --drain=detach: programs wait so long for the next process; exclusive ones as long as their lease says."},
 
 	{ROW("log-limit", SETTING_SIZE, log_limit), .default_text = "64MiB", .max = INT64_C(1) << 40,
-	 .help = "Log kept of one attempt; what comes after is counted and dropped.", .group = "Limits"},
-	{ROW("log-memory", SETTING_SIZE, log_memory), .default_text = "64MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
-	 .help = "Log of all attempts that waits to be stored; above it programs wait when they print."},
+	 .help = "Log kept of one attempt: three quarters for its start, one for its end; the middle is counted and dropped.",
+	 .group = "Limits"},
+	{ROW("metrics-limit", SETTING_INT, metrics_limit), .value_name = "N", .default_text = "100000", .max = INT64_C(1) << 40,
+	 .help = "Points of metrics kept of one attempt; what comes after is counted and dropped."},
 	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
 	 .help = "Outcomes that no master has answered; above it no more tasks are taken."},
 

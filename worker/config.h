@@ -18,7 +18,7 @@ struct worker_config {
 	int64_t kill_grace_ns, orphan_timeout_ns, launch_failures;
 	char *drain;              /* one of worker_drain_names */
 	int64_t drain_timeout_ns, detach_for_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t log_limit, spool_limit, metrics_limit;
 };
 
 /* What --drain takes, by enum worker_drain. */

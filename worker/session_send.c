@@ -11,7 +11,6 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
-#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
 #define STUCK_MAX 100            /* said in one heartbeat */
 #define REASON_MAX 255
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
@@ -352,6 +351,7 @@ static int send_piece(struct session *s, struct attempt *a, const struct logs_pi
 	log.data.data = (uint8_t *)p->data;
 	log.data.len = p->len;
 	log.dropped_bytes = p->dropped;
+	log.live = p->live;
 	if (p->at_wall_us) {
 		pb_timestamp_set(&at, p->at_wall_us);
 		log.at = &at;
@@ -396,6 +396,46 @@ static uint8_t *put_varint(uint8_t *p, size_t v)
 		*p++ = (uint8_t)(v | 0x80);
 	*p++ = (uint8_t)v;
 	return p;
+}
+
+/* Metrics around points that are encoded already; the order of fields is free. */
+static int pack_metrics(struct buf *b, const struct attempt *a)
+{
+	enum { METRICS_TAG = 7 << 3 | 2 };
+	const struct metrics_reader *r = &a->metrics;
+	Reins__V1__Metrics m = REINS__V1__METRICS__INIT;
+	m.task_id = (char *)(uintptr_t)a->task_id;
+	m.attempt = a->number;
+	m.first_number = r->first_number;
+	m.malformed_lines = r->scan.malformed;
+	m.dropped_points = r->dropped;
+	size_t head = reins__v1__metrics__get_packed_size(&m), inner = head + buf_len(&r->points);
+	buf_clear(b);
+	uint8_t *p = buf_reserve(b, 1 + varint_len(inner) + inner);
+	if (!p)
+		return -ENOMEM;
+	buf_commit(b, 1 + varint_len(inner) + inner);
+	*p++ = METRICS_TAG;
+	p = put_varint(p, inner);
+	p += reins__v1__metrics__pack(&m, p);
+	if (buf_len(&r->points))
+		memcpy(p, buf_head(&r->points), buf_len(&r->points));
+	return 0;
+}
+
+static int send_metrics(struct session *s)
+{
+	struct attempts *set = s->cfg.attempts;
+	while (!list_empty(&set->metrics)) {
+		struct attempt *a = container_of(set->metrics.next, struct attempt, metrics_node);
+		int r = pack_metrics(&s->scratch, a);
+		if (r == 0)
+			r = grpc_client_send(s->call, buf_head(&s->scratch), buf_len(&s->scratch));
+		if (r < 0)
+			return r;
+		attempts_metrics_sent(a);
+	}
+	return 0;
 }
 
 /* WorkerMessage{outcome: OutcomeReport{outcomes: …}} around outcomes that are packed already. */
@@ -455,21 +495,11 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
-/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
- * again before the last one was answered. */
-static void hurry_heartbeat(struct session *s)
-{
-	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
-		return;
-	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
-	if (early < s->heartbeat_timer.due_mono_ns)
-		loop_timer_set(&s->heartbeat_timer, early);
-}
-
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
-		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_outcomes,
+		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_metrics,
+		send_outcomes,
 	};
 	if (!s->call || s->blocked || s->half_closed)
 		return;
@@ -478,8 +508,6 @@ void session_flush(struct session *s)
 		do
 			r = steps[i](s);
 		while (r > 0);
-	if (s->state == SESSION_UP)
-		hurry_heartbeat(s);
 	if (r == 0 && s->leaving) {
 		s->half_closed = true;
 		loop_timer_stop(&s->heartbeat_timer);
