@@ -9,15 +9,15 @@
  * Values mean the same in both: state, outcome, stream, neg_priority, null for a task without retry policy. */
 #include "server/move/move_impl.h"
 
-#define POLICY "lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue"
+#define POLICY "lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, handler, custom"
 #define CORE "task_id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, " POLICY
-#define CORE_KINDS "u84444484b8488ft"
+#define CORE_KINDS "u84444484b8488fttt"
 
-#define TASK(created, run)                                                                                           \
+#define TASK(created, run, expires)                                                                                           \
 	"id, seq, " created ", " run ", neg_priority, cpu, memory, gpus, exclusive, " POLICY ", name, owner, "       \
-	"idempotency_key, labels, list_spec, spec"
-#define READY CORE ", open_worker"
-#define DELAYED(due) CORE ", " due
+	"idempotency_key, labels, list_spec, spec, " expires
+#define READY(expires) CORE ", open_worker, " expires
+#define DELAYED(due, expires) CORE ", " due ", " expires
 #define RUNNING(dispatched, started, cancel)                                                                         \
 	CORE ", worker, instance, session, lease_ns, " dispatched ", " started ", " cancel
 #define ENDED(dispatched, started, finished, cancel)                                                                 \
@@ -34,15 +34,17 @@
 	"SELECT " columns " FROM " table " ORDER BY " key " LIMIT -1 OFFSET ?1", "SELECT count(*) FROM " table
 
 const struct move_table move_tables[MOVE_TABLES] = {
-	{"task", TASK("created_at", "run_at"), "u8Ww4484b8488fttttyyy", FROM(TASK("created_us", "run_at_us"), "task", "seq"), false},
+	{"task", TASK("created_at", "run_at", "expires_at"), "u8Ww4484b8488fttttttyyyw",
+	 FROM(TASK("created_us", "run_at_us", "expires_us"), "task", "seq"), false},
 	{"attempt", ATTEMPT("dispatched_at", "started_at", "finished_at"), "u42bb8WwW448ty",
 	 FROM(ATTEMPT("dispatched_us", "started_us", "finished_us"), "attempt", "task_id, attempt"), false},
 	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyy",
 	 FROM(ENDED("dispatched_us", "started_us", "finished_us", "cancel_us"), "ended", "seq"), false},
 	{"log", LOG, "u482y", FROM(LOG, "log", "task_id, attempt, off"), true},
 	{"idempotency", IDEMPOTENCY, "tuy", FROM(IDEMPOTENCY, "idempotency", "key"), false},
-	{"ready", READY, CORE_KINDS "t", FROM(READY, "ready", "queue, neg_priority, seq"), false},
-	{"delayed", DELAYED("due_at"), CORE_KINDS "W", FROM(DELAYED("due_us"), "delayed", "task_id"), false},
+	{"ready", READY("expires_at"), CORE_KINDS "tw", FROM(READY("expires_us"), "ready", "queue, neg_priority, seq"), false},
+	{"delayed", DELAYED("due_at", "expires_at"), CORE_KINDS "Ww",
+	 FROM(DELAYED("due_us", "expires_us"), "delayed", "task_id"), false},
 	{"running", RUNNING("dispatched_at", "started_at", "cancel_requested_at"), CORE_KINDS "tu88Www",
 	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
 	{"worker", WORKER("instance_session", "opened_at"), "tu88Wt", FROM(WORKER("1", "opened_us"), "worker", "id"), false},

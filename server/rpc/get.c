@@ -71,7 +71,7 @@ static void reply_task(struct get_call *g)
 {
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
-	if (rpc_task(g->rpc, &g->get.ret_task, true, &b))
+	if (rpc_task(g->rpc, &g->get.ret_task, true, NULL, &b))
 		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
 	else
 		rpc_reply(g->call, &b);

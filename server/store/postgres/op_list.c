@@ -16,8 +16,7 @@
 	" FROM c CROSS JOIN i CROSS JOIN LATERAL (SELECT t.* FROM task t WHERE t.id = c.id OFFSET 0) t " PG_VIEW_JOINS ") "
 #define SIZES "sum(200 + coalesce(octet_length(spec), 0) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0))"
 #define NAMED                                                                                              \
-	"AS v(id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, " \
-	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, state, worker, owner, created_at, run_at, started_at, " \
+	"AS v(id, seq, neg_priority, attempt, failures, losses, " PG_ASKS ", state, worker, owner, created_at, run_at, started_at, " \
 	"finished_at, wish, outcome, exit_code, signal, result_too_large, dispatched_at, log_end, result_len, error, result, spec)"
 #define TAIL                                                                                               \
 	"SELECT s.*, (SELECT count(*) FROM c) FROM (SELECT v.*, " SIZES " OVER (ORDER BY id DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS " \

@@ -55,22 +55,19 @@ static const char record_sql[] = INPUT
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
 	"finished_at, exit_code, signal, log_end, worker, error) SELECT task_id, attempt, outcome, true, false, lease_ns, "
 	"dispatched_at, coalesce(began, started_at), finished, exit_code, signal, log_end, worker, error FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures + failed, losses, cpu, "
-	"memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue "
+	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures + failed, losses, " PG_ASKS " "
 	"FROM x WHERE state = 1 AND retry_ns <= 0), "
 	"w AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT task_id, seq, neg_priority, attempt, failures + failed, losses, "
-	"cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, "
-	"queue, now() + retry_ns / 1000 * interval '1 microsecond' FROM x WHERE state = 1 AND retry_ns > 0) "
+	PG_ASKS ", now() + retry_ns / 1000 * interval '1 microsecond' FROM x WHERE state = 1 AND retry_ns > 0) "
 	/* what is said */
-	"SELECT ord, 0, state, task_id, seq, neg_priority, attempt, failures + failed, losses, cpu, memory, gpus, exclusive, "
-	"lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue FROM x "
+	"SELECT ord, 0, state, task_id, seq, neg_priority, attempt, failures + failed, losses, " PG_ASKS " FROM x "
 	"UNION ALL SELECT ord, 0, 3, " PG_CORE " FROM o "
 	"UNION ALL SELECT i.ord, CASE "
 	"WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND "
 	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) THEN 9 "
 	"WHEN e.known THEN 1 WHEN a.known THEN 1 "
 	"WHEN p.known THEN 9 ELSE 2 END, coalesce(e.state, 2), "
-	"i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM rest i "
+	PG_CORE_NONE " FROM rest i "
 	"LEFT JOIN LATERAL (SELECT true AS known, e.state FROM ended e WHERE e.task_id = i.task_id AND e.attempt = i.attempt "
 	"AND e.worker = i.worker COLLATE \"C\" AND e.reported OFFSET 0) e ON true "
 	"LEFT JOIN LATERAL (SELECT true AS known FROM attempt a WHERE a.task_id = i.task_id AND a.attempt = i.attempt "
@@ -112,9 +109,8 @@ static int read_verdict(struct store_record *o, const PGresult *r, int row)
 		o->ret_verdict = CORE_RECORD_RECORDED;
 		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
 		pg_get_core(r, row, 3, &o->ret_task);
-		free(o->ret_queue);
-		o->ret_queue = xstrdup(o->ret_task.queue);
-		o->ret_task.queue = o->ret_queue;
+		free(o->ret_texts);
+		o->ret_texts = store_texts(&o->ret_task);
 		return 0;
 	case 1:
 		/* Sent before and lost: then it was this very report that was recorded. */

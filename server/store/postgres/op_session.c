@@ -43,8 +43,7 @@ static const char reopen_sql[] = HELD
 	"oa AS (DELETE FROM attempt a USING o WHERE a.task_id = ANY (ARRAY(SELECT task_id FROM o)) AND a.task_id = o.task_id "
 	"AND a.attempt = o.attempt), "
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at) SELECT task_id, "
-	"seq, neg_priority, attempt, failures, losses - counted::int, cpu, memory, gpus, exclusive, lease_ttl_ns, "
-	"max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, worker, instance, session, lease_ns, "
+	"seq, neg_priority, attempt, failures, losses - counted::int, " PG_ASKS ", worker, instance, session, lease_ns, "
 	"dispatched_at, started_at FROM o) "
 	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") " FROM o";
 
@@ -67,8 +66,7 @@ static const char requeue_sql[] =
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
 	"finished_at, log_end, worker) SELECT task_id, attempt, outcome, false, counted, lease_ns, dispatched_at, started_at, "
 	"now(), 0, worker FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures, lost, cpu, memory, gpus, "
-	"exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue FROM x "
+	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures, lost, " PG_ASKS " FROM x "
 	"WHERE state = 1) "
 	"SELECT ord, " PG_CORE " FROM x WHERE state = 1";
 
@@ -154,7 +152,7 @@ static struct store_mem **mem_of(struct store_session_open *o) { return (struct 
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
 	pg_get_core(r, row, 1, ret);
-	ret->queue = store_mem_copy(mem_of(o), ret->queue, strlen(ret->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static int read_adopted(struct pg_batch *b, const PGresult *r)

@@ -20,8 +20,7 @@ static const char take_back_sql[] =
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
 	"finished_at, log_end, worker) SELECT task_id, attempt, outcome, false, counted, lease_ns, dispatched_at, started_at, "
 	"now(), 0, worker FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ", open_worker) SELECT task_id, seq, neg_priority, attempt, failures, lost, cpu, "
-	"memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, "
+	"q AS (INSERT INTO ready (" PG_CORE ", open_worker) SELECT task_id, seq, neg_priority, attempt, failures, lost, " PG_ASKS ", "
 	"CASE WHEN opens THEN worker END FROM x WHERE state = 1) "
 	"SELECT ord, state, " PG_CORE " FROM x "
 	"UNION ALL SELECT i.ord, CASE WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
@@ -57,9 +56,8 @@ static void pending(struct store_take_back *o, const PGresult *r, int row)
 {
 	o->ret_verdict = CORE_TAKE_BACK_PENDING;
 	pg_get_core(r, row, 2, &o->ret_task);
-	free(o->ret_queue);
-	o->ret_queue = xstrdup(o->ret_task.queue);
-	o->ret_task.queue = o->ret_queue;
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static int read_verdict(struct store_take_back *o, const PGresult *r, int row)

@@ -24,13 +24,20 @@ struct store_bytes pg_get_bytes(const PGresult *r, int row, int col, struct stor
 int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHECK;
 
 /* The columns that the three narrow tables share, in this order; `x` is the table's alias with its dot. */
-#define PG_CORE_COLUMNS 16
+#define PG_CORE_COLUMNS 18
 #define PG_CORE_OF(x) \
 	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " x "failures, " x "losses, " x "cpu, " x "memory, " x \
 	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
-	  "backoff_multiplier, " x "queue"
+	  "backoff_multiplier, " x "queue, " x "handler, " x "custom"
 #define PG_CORE PG_CORE_OF("")
-/* Reads them from column `col` on; ret->queue lives as long as the result. */
+/* What comes after `losses` of them, which no change of state touches. */
+#define PG_ASKS_OF(x)                                                                                           \
+	x "cpu, " x "memory, " x "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x \
+	  "backoff_max_ns, " x "backoff_multiplier, " x "queue, " x "handler, " x "custom"
+#define PG_ASKS PG_ASKS_OF("")
+/* Stands for them in a row of a union that has none. */
+#define PG_CORE_NONE "NULL::uuid, 0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '', NULL, NULL"
+/* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 
 #endif

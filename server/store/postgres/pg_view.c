@@ -23,7 +23,7 @@ int pg_get_view(const PGresult *r, int row, int col, struct store_task *ret, str
 	if (rc < 0)
 		return rc;
 	pg_get_core(r, row, col, &t.core);
-	t.core.queue = store_mem_copy(mem, t.core.queue, strlen(t.core.queue));
+	store_mem_texts(mem, &t.core);
 	t.state = (enum store_state)pg_get_int(r, row, col + STATE);
 	t.worker = text(r, row, col + WORKER, mem);
 	t.owner = text(r, row, col + OWNER, mem);

@@ -28,7 +28,7 @@ void sq_cancel_run(struct sq_ctx *x, struct store_op *op)
 	} else if (sq_ready_get(db, &o->id, &r.core, open)) {
 		sq_ready_drop(db, &r.core);
 		end_pending(x, o, &r.core);
-	} else if (sq_delayed_take(db, &o->id, &r.core)) {
+	} else if (sq_delayed_take(db, &o->id, 0, &r.core)) {
 		end_pending(x, o, &r.core);
 	} else {
 		sqlite3_stmt *q = sq_begin(db, known_sql);
