@@ -16,7 +16,7 @@ struct worker_config {
 	char *tls_ca, *tls_cert, *tls_key;
 	char *token;
 	int64_t kill_grace_ns, drain_timeout_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t log_limit, log_memory, spool_limit, metrics_limit;
 };
 
 extern const struct settings_program worker_program;

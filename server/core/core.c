@@ -155,6 +155,7 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_OUTCOME] = job_on_outcome,
 	[CORE_EV_RECORDED] = job_on_recorded,
 	[CORE_EV_DRAINING] = session_on_draining,
+	[CORE_EV_DRAIN_WISH] = session_on_drain_wish,
 	[CORE_EV_PEER_GONE] = session_on_peer_gone,
 	[CORE_EV_PREEMPTED] = job_on_at,
 	[CORE_EV_CLAIMED] = job_on_at,

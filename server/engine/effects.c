@@ -90,6 +90,9 @@ static void on_session_opened(struct store_op *sop)
 	if (!ev->opened.ok)
 		return;
 	ev->opened.session = o->ret_session;
+	if (p)
+		engine_drain_opened(op->engine, p, op->asked_at, &o->ret_drain);
+	ev->opened.drain_wish = p ? p->drain.mode != 0 : o->ret_drain.mode != 0;
 	ev->opened.adopted = o->ret_adopted;
 	ev->opened.n_adopted = o->ret_n_adopted;
 	ev->opened.requeued = o->ret_requeued;
@@ -318,7 +321,26 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;
+	const struct engine_peer *p = engine_peer_find(e, x->peer);
+	if (p)
+		o->hello = op->info = blob_ref(p->hello);
+	op->asked_at = e->drain_clock;
 	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
+}
+
+static void on_worker_gone(struct store_op *sop)
+{
+	engine_op_spent(of(sop));
+	loop_mark(of(sop)->engine->loop, &of(sop)->engine->work);
+}
+
+static void do_worker_gone(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->gone.worker = op->worker;
+	op->gone.session = x->session;
+	op->gone.heard_ago_ns = x->heard_ago_ns;
+	submit(e, op, STORE_WORKER_GONE, on_worker_gone);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -365,6 +387,8 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		free(p->adopted);
 		p->adopted = NULL;
 		p->n_adopted = 0;
+		p->welcomed = true;
+		engine_drain_welcome(p);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
 		p->ops->heartbeat_ack(p, x->number);
@@ -427,6 +451,7 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->strays.limit = x->limit;
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
+	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:
 	case CORE_DO_WELCOME:
@@ -543,6 +568,9 @@ void engine_peer_gone(struct engine *e, struct engine_peer *p)
 	engine_event(e, CORE_EV_PEER_GONE)->peer = p->id;
 	free(p->adopted);
 	p->adopted = NULL;
+	engine_drain_forget(p);
+	blob_unref(p->hello);
+	p->hello = NULL;
 	p->id = 0;
 }
 
@@ -560,8 +588,10 @@ static const char *copy_text(struct engine *e, const char *s)
 	return memcpy(engine_scratch(e, size), s, size);
 }
 
-void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello)
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info)
 {
+	snprintf(p->worker, sizeof(p->worker), "%s", hello->hello.worker);
+	p->hello = blob_ref(hello_info);
 	struct core_event *ev = engine_event(e, CORE_EV_HELLO);
 	ev->hello = hello->hello;
 	ev->peer = p->id;
@@ -599,11 +629,12 @@ void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_eve
 	ev->at = *at;
 }
 
-void engine_draining(struct engine *e, struct engine_peer *p, bool on)
+void engine_draining(struct engine *e, struct engine_peer *p, bool on, int64_t detach_ns)
 {
 	struct core_event *ev = engine_event(e, CORE_EV_DRAINING);
 	ev->peer = p->id;
-	ev->draining = on;
+	ev->draining.on = on;
+	ev->draining.detach_ns = detach_ns;
 }
 
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o)

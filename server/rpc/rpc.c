@@ -28,7 +28,8 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
-	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);

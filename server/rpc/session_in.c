@@ -11,12 +11,15 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/pb/pb.h"
+#include "common/pb/utf8.h"
 #include "server/rpc/session.h"
 
 #define HELD_BYTES_MAX (64 * 1024 * 1024)
 #define STOPPING "the master stops; connect again, or to another"
 #define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
+#define DETACH_DEFAULT_NS (600 * NS_PER_S)
+#define DETACH_MAX_NS (3600 * NS_PER_S)
 #define START_DELAY_NS (200 * NS_PER_MS)
 
 struct outcome {
@@ -64,6 +67,8 @@ static void session_free(struct session *s)
 	map_done(&s->attempts);
 	session_hello_done(s);
 	session_out_done(s);
+	free(s->paused_reason);
+	free(s->stuck);
 	free(s);
 }
 
@@ -417,10 +422,29 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 
 /* ---- the rest ---- */
 
-static void takes_work(struct session *s)
+static void takes_work(struct session *s, int64_t detach_ns)
 {
 	if (!s->closing)
-		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining);
+		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining, detach_ns);
+}
+
+/* For ListWorkers. Texts that are too long are cut, and what is over the limit of stuck attempts is left out. */
+static int note_state(struct session *s, const Reins__V1__Heartbeat *m)
+{
+	char text[SESSION_TEXT_MAX + 1];
+	utf8_make_valid(m->paused_reason, strlen(m->paused_reason), text, sizeof(text), NULL);
+	free(s->paused_reason);
+	s->paused_reason = m->paused && *text ? xstrdup(text) : NULL;
+	free(s->stuck);
+	s->n_stuck = min_sz(m->n_stuck, SESSION_STUCK_MAX);
+	s->stuck = s->n_stuck ? xcalloc(s->n_stuck, sizeof(*s->stuck)) : NULL;
+	for (size_t i = 0; i < s->n_stuck; i++) {
+		const Reins__V1__StuckAttempt *a = m->stuck[i];
+		utf8_make_valid(a->reason, strlen(a->reason), s->stuck[i].reason, sizeof(s->stuck[i].reason), NULL);
+		if (session_parse_ref(s, a->task_id, a->attempt, &s->stuck[i].at))
+			return -1;
+	}
+	return 0;
 }
 
 static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
@@ -433,10 +457,24 @@ static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 	if (n == m->n_attempts)
 		engine_heartbeat(s->rpc->engine, &s->peer, m->number, m->last_dispatch, held, n);
 	free(held);
+	if (s->closing || note_state(s, m))
+		return;
 	if (!m->paused != !s->paused) {
 		s->paused = m->paused;
-		takes_work(s);
+		takes_work(s, s->detach_ns);
 	}
+}
+
+static void on_draining(struct session *s, const Reins__V1__Draining *m)
+{
+	int64_t within = DETACH_DEFAULT_NS;
+	if (m->within && (pb_duration_ns(m->within, &within) || within < 0)) {
+		(void)session_bad_message(s, "draining.within: not a duration of 0 or more");
+		return;
+	}
+	s->draining = !m->resumed;
+	s->detach_ns = s->draining && m->mode == REINS__V1__DRAIN_MODE__DRAIN_DETACH ? min_i64(within, DETACH_MAX_NS) : 0;
+	takes_work(s, s->detach_ns);
 }
 
 static void each_ref(struct session *s, enum core_event_type type, const char *task_id, int32_t attempt)
@@ -490,8 +528,7 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 			on_outcome(s, m->outcome->outcomes[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
-		s->draining = !m->draining->resumed;
-		takes_work(s);
+		on_draining(s, m->draining);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
 	default:

@@ -26,6 +26,13 @@ struct store_bytes {
 	size_t len;
 };
 
+/* How an operator wants a worker to leave.  Holds over sessions until it is taken back. */
+struct store_drain_wish {
+	int32_t mode;       /* number of a reins.v1.DrainMode; 0: no wish */
+	int64_t within_ns;  /* -1: not said */
+	const char *reason; /* "" or NULL: none; in answers never NULL */
+};
+
 struct store_attempt_row {
 	int32_t attempt;
 	char *worker;

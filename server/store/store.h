@@ -11,7 +11,9 @@
  * second run changes nothing and finds what the first did.  STORE_UNAVAILABLE means that nothing was changed, or
  * (op.maybe_done) that the store was stopped before it could be settled.
  *
- * Bytes are opaque: spec, result and error text are stored exactly. */
+ * Bytes are opaque: spec, result and error text are stored exactly.
+ *
+ * Operations about workers are in workers.h. */
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
@@ -40,6 +42,9 @@ enum store_kind {
 	STORE_LOG_READ,
 	STORE_GET,
 	STORE_LIST,
+	STORE_WORKERS,
+	STORE_WORKER_GONE,
+	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
 	STORE_KINDS
@@ -174,12 +179,14 @@ struct store_retry {
 struct store_session_open {
 	struct store_op op;
 	const char *worker;
+	struct blob *hello; /* an encoded reins.v1.WorkerInfo: what is to be shown of the worker; NULL: nothing */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
 	bool in_process;
 	int64_t ret_session;
+	struct store_drain_wish ret_drain;
 	bool ret_new_instance; /* the worker's row named another instance before, or there was none */
 	struct core_adopted *ret_adopted;
 	size_t ret_n_adopted;

@@ -4,6 +4,7 @@
 
 #include "common/base/num.h"
 #include "common/base/rng.h"
+#include "server/store/workers.h"
 #include "tests/store/suite.h"
 
 #define TASKS 3000
@@ -36,6 +37,8 @@ struct mworker {
 	char name[16];
 	int instance;
 	int64_t session;
+	int32_t drain; /* mode of the wish; 0: none */
+	bool gone;
 };
 
 static struct mtask tasks[TASKS];
@@ -375,7 +378,9 @@ static void step_session(void)
 	}
 	struct store_session_open o = session_open(k->name, (uint8_t)k->instance, held, n);
 	assert_int_equal(o.ret_session, k->session + 1);
+	assert_int_equal(o.ret_drain.mode, k->drain);
 	k->session = o.ret_session;
+	k->gone = false;
 	size_t adopted = 0, requeued = 0, waiting = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct mtask *t = find(&held[i]);
@@ -415,7 +420,35 @@ static void step_session(void)
 	store_op_done_fields(&o.op);
 }
 
+static void step_worker(void)
+{
+	struct mworker *k = &workers[pick(WORKERS)];
+	if (pick(2)) {
+		struct store_drain o = {.worker = k->name, .wish = {pick(4), pick(3) - 1, pick(2) ? NULL : "why"}};
+		run(&o.op, STORE_DRAIN);
+		assert_true(o.ret_found);
+		k->drain = o.wish.mode;
+	} else {
+		struct store_worker_gone o = {.worker = k->name, .session = k->session - pick(2)};
+		run(&o.op, STORE_WORKER_GONE);
+		k->gone |= o.session == k->session;
+	}
+}
+
 /* ---- at the end everything that can be read ---- */
+
+static void check_workers(void)
+{
+	for (int w = 0; w < WORKERS; w++) {
+		struct store_workers o = {.only = workers[w].name, .limit = 1};
+		run(&o.op, STORE_WORKERS);
+		assert_int_equal(o.ret_n, 1);
+		assert_int_equal(o.ret_rows[0].session, workers[w].session);
+		assert_int_equal(o.ret_rows[0].drain.mode, workers[w].drain);
+		assert_int_equal(o.ret_rows[0].heard_wall_us != 0, workers[w].gone);
+		store_op_done_fields(&o.op);
+	}
+}
 
 static void check_task(const struct mtask *t, const struct store_task *got)
 {
@@ -472,7 +505,8 @@ static void check_all(void)
 void random_against_model(void **state)
 {
 	static void (*const steps[])(void) = {step_insert, step_insert, step_claim, step_claim, step_claim, step_record,
-					      step_record, step_take_back, step_take_back, step_cancel, step_retry, step_started, step_session};
+					      step_record, step_take_back, step_take_back, step_cancel, step_retry, step_started,
+					      step_session, step_worker};
 	int64_t seed = (int64_t)(rng_process_next() % 1000000), n = 600;
 	const char *s = getenv("REINS_TEST_SEED");
 	if (s && num_parse_i64(s, &seed) < 0)
@@ -494,4 +528,5 @@ void random_against_model(void **state)
 	for (int64_t i = 0; i < n && n_tasks < TASKS; i++)
 		steps[pick(ARRAY_LEN(steps))]();
 	check_all();
+	check_workers();
 }

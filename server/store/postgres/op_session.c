@@ -9,11 +9,12 @@
 #include "server/store/postgres/pg_rows.h"
 
 static const char number_sql[] =
-	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master) SELECT id, instance, 1, 1, now(), "
-	"master FROM unnest($1::text[], $2::uuid[], $3::text[]) AS i(id, instance, master) ON CONFLICT (id) DO UPDATE SET "
-	"session = w.session + 1, instance = excluded.instance, instance_session = CASE WHEN w.instance = excluded.instance "
-	"THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), master = excluded.master "
-	"RETURNING id, session, instance_session";
+	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info) SELECT id, instance, 1, 1, "
+	"now(), master, info FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) AS i(id, instance, master, info) "
+	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
+	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
+	"master = excluded.master, info = excluded.info, heard_at = NULL "
+	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define HELD                                                                                                     \
 	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, w.session, w.instance FROM "                \
@@ -93,9 +94,12 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_text(ps, 0, o->worker);
 		pg_uuid(ps, 1, o->instance);
 		pg_text(ps, 2, o->master);
+		pg_blob(ps, 3, o->hello);
 	}
 	return true;
 }
+
+static struct store_mem **mem_of(struct store_session_open *o) { return (struct store_mem **)&o->ret_memory; }
 
 static int read_number(struct pg_batch *b, const PGresult *r)
 {
@@ -109,6 +113,7 @@ static int read_number(struct pg_batch *b, const PGresult *r)
 		/* The sendings whose fate is unknown may have made the instance known already. */
 		o->ret_new_instance = pg_get_int8(r, (int)i, 2) >= o->ret_session - o->op.sent;
 		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+		pg_get_drain(r, (int)i, 3, mem_of(o), &o->ret_drain);
 	}
 	return 0;
 }
@@ -147,8 +152,6 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 	}
 	return true;
 }
-
-static struct store_mem **mem_of(struct store_session_open *o) { return (struct store_mem **)&o->ret_memory; }
 
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
@@ -254,7 +257,7 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 }
 
 const struct pg_stmt pg_session_stmts[5] = {
-	{number_sql, "tut", build_number, read_number},
+	{number_sql, "tuty", build_number, read_number},
 	{adopt_sql, "4u4t", build_held, read_adopted},
 	{reopen_sql, "4u4t", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},

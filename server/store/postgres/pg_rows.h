@@ -44,4 +44,7 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 /* Reads them from column `col` on; ret->queue lives as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 
+/* drain_mode, drain_within_ns, drain_reason from column `col` on. */
+void pg_get_drain(const PGresult *r, int row, int col, struct store_mem **mem, struct store_drain_wish *ret);
+
 #endif

@@ -23,7 +23,11 @@ static size_t record_bytes(const struct store_op *op)
 }
 
 static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
-static size_t session_bytes(const struct store_op *op) { return BASE_COST + OP(store_session_open, op)->n_held * 64; }
+static size_t session_bytes(const struct store_op *op) 
+{
+	const struct store_session_open *o = OP(store_session_open, op);
+	return BASE_COST + o->n_held * 64 + (o->hello ? o->hello->len : 0);
+}
 
 const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes, false},
@@ -42,6 +46,9 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
 	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
+	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
+	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},
+	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
 };
