@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/pb/pb.h"
+#include "worker/state_dir.h"
 
 #define OWN_VARIABLES 8 /* REINS_TASK_ID … TRACEPARENT */
 #define OWN_WORDS 3     /* numbers and paths among the words of reins-exec */
@@ -98,8 +99,8 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	own_variables[2] = own(l, "REINS_QUEUE=%s", t->queue);
 	own_variables[3] = own(l, "REINS_WORKER_ID=%s", b->worker_id);
 	own_variables[4] = own(l, "REINS_PARAMS=%s", params);
-	own_variables[5] = own(l, "REINS_RESULT=%s/result", dir);
-	own_variables[6] = own(l, "REINS_METRICS=%s/metrics", dir);
+	own_variables[5] = own(l, "REINS_RESULT=%s/" STATE_RESULT, dir);
+	own_variables[6] = own(l, "REINS_METRICS=%s/" STATE_METRICS, dir);
 	size_t n_own = 7;
 	if (t->traceparent[0])
 		own_variables[n_own++] = own(l, "TRACEPARENT=%s", t->traceparent);

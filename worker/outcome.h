@@ -20,7 +20,7 @@ struct outcome_facts {
 	int64_t log_end;
 };
 
-/* Reads REINS_RESULT of the attempt's directory (dir_fd/name/result): a regular file of at most result_max bytes, else
+/* Reads REINS_RESULT of the attempt's directory (dir_fd/name/io/result): a regular file of at most result_max bytes, else
  * only its size is told. NULL without memory. */
 struct blob *outcome_pack(const struct outcome_facts *f, int dir_fd, const char *name, int64_t result_max,
 			  int64_t error_max) MUST_CHECK;

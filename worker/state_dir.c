@@ -220,19 +220,37 @@ void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[
 	snprintf(ret_name, STATE_ATTEMPT_NAME_MAX, "%s.%d", task_id, (int)attempt);
 }
 
+int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid)
+{
+	if (fchmod(d->fd, 0711) < 0 || fchmod(d->attempts_fd, 0711) < 0)
+		return -errno;
+	d->other_user = true;
+	d->uid = uid;
+	d->gid = gid;
+	return 0;
+}
+
 int state_dir_make_attempt(struct state_dir *d, const char *name)
 {
-	char work[STATE_ATTEMPT_NAME_MAX + 8];
+	static const char *const theirs[] = {"work", "io"};
 	if (mkdirat(d->attempts_fd, name, 0700) < 0 && errno != EEXIST)
 		return -errno;
-	snprintf(work, sizeof(work), "%s/work", name);
-	return mkdirat(d->attempts_fd, work, 0700) < 0 && errno != EEXIST ? -errno : 0;
+	for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
+		char path[STATE_ATTEMPT_NAME_MAX + 8];
+		snprintf(path, sizeof(path), "%s/%s", name, theirs[i]);
+		if (mkdirat(d->attempts_fd, path, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		if (d->other_user && fchownat(d->attempts_fd, path, d->uid, d->gid, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+	}
+	/* Last, and against any umask. */
+	return d->other_user && fchmodat(d->attempts_fd, name, 0711, 0) < 0 ? -errno : 0;
 }
 
 int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8])
 {
 	static const struct { const char *leaf; int flags; } leaves[] = {
-		{"work", AT_REMOVEDIR}, {"result", 0}, {"metrics", 0}, {"", AT_REMOVEDIR},
+		{"work", AT_REMOVEDIR}, {STATE_RESULT, 0}, {STATE_METRICS, 0}, {"io", AT_REMOVEDIR}, {"", AT_REMOVEDIR},
 	};
 	int r = 0;
 	for (size_t i = 0; i < ARRAY_LEN(leaves); i++) {
