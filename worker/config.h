@@ -17,6 +17,13 @@ struct worker_config {
 	char *token;
 	int64_t kill_grace_ns, drain_timeout_ns;
 	int64_t log_limit, log_memory, spool_limit;
+	/* What programs may have; see confine.h. */
+	int64_t memory, cpus, pids_limit, open_files; /* 0: not given (pids_limit: none) */
+	char *cgroup, *gpus, *device_dir;
+	struct setting_list resources; /* "name=count" */
+	char *run_as;                  /* NULL: as the worker */
+	struct setting_list allow, inherit_env;
+	bool allow_privileges;
 };
 
 extern const struct settings_program worker_program;
