@@ -369,9 +369,9 @@ static void describe(struct find *f)
 	size_t at = 0;
 	for (size_t i = 0; i < c->n && at < sizeof(c->text); i++) {
 		const struct hierarchy *h = &c->h[i];
-		at += (size_t)snprintf(c->text + at, sizeof(c->text) - at, "%sv%d (%s%s%s%s) in %.100s", i ? ", " : "cgroup ",
-				       h->version, h->can & CGROUP_MEMORY ? " memory" : "", h->can & CGROUP_CPU ? " cpu" : "",
-				       h->can & CGROUP_PIDS ? " pids" : "", h->can & CGROUP_KILL ? " kill" : "", h->dir);
+		at += (size_t)snprintf(c->text + at, sizeof(c->text) - at, "%s%s%s%s%s in %.100s (v%d)", i ? "; " : "cgroups:",
+				       h->can & CGROUP_MEMORY ? " memory" : "", h->can & CGROUP_CPU ? " cpu" : "",
+				       h->can & CGROUP_PIDS ? " pids" : "", h->can & CGROUP_KILL ? " kill" : "", h->dir, h->version);
 	}
 	if (!c->n)
 		snprintf(c->text, sizeof(c->text), "no cgroups: no limits of memory and cpu%s%s", f->why[0] ? "; " : "", f->why);

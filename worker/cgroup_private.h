@@ -18,7 +18,7 @@ struct cgroups {
 	unsigned can;
 	int64_t pids_limit;
 	int64_t outer_cpu_millis, outer_memory;
-	char text[512];
+	char text[1024];
 };
 
 /* Fills c->h, c->can, outer limits and the text. -1 with a sentence only with a path as the mode. */

@@ -58,15 +58,16 @@ static void read_result(int dir_fd, const char *name, int64_t max, uint8_t **ret
 
 static void describe(const struct outcome_facts *f, char *out, size_t cap)
 {
+	const char *oom = f->oom_text ? f->oom_text : "";
 	switch (outcome_kind(f)) {
 	case KIND(SUCCEEDED):
 		out[0] = '\0';
 		break;
 	case KIND(FAILED):
 		if (f->signal)
-			snprintf(out, cap, "ended by signal %d (%s)", f->signal, strsignal(f->signal));
+			snprintf(out, cap, "%s%sended by signal %d (%s)", oom, *oom ? "; " : "", f->signal, strsignal(f->signal));
 		else
-			snprintf(out, cap, "exit code %d", f->code);
+			snprintf(out, cap, "%s%sexit code %d", oom, *oom ? "; " : "", f->code);
 		break;
 	default:
 		snprintf(out, cap, "%s", f->text ? f->text : "");
@@ -95,6 +96,7 @@ struct blob *outcome_pack(const struct outcome_facts *f, int dir_fd, const char 
 		read_result(dir_fd, name, result_max, &result, &o.result.len, &o.result_bytes);
 		o.result.data = result;
 	}
+	o.oom_killed = f->oom_text && o.kind == KIND(FAILED);
 	describe(f, error, sizeof(error));
 	o.error.data = (uint8_t *)error;
 	o.error.len = min_sz(strlen(error), (size_t)max_i64(error_max, 0));

@@ -15,6 +15,7 @@ struct outcome_facts {
 	Reins__V1__Stop__Reason stop_reason;
 	bool exited;      /* there was a process, and it ended so: */
 	int code, signal; /* signal > 0: by that */
+	const char *oom_text; /* its cgroup counted processes ended for want of memory; NULL: it did not */
 	const char *text; /* for launch_failed or a stop; may be NULL */
 	int64_t started_wall_us, finished_wall_us; /* started: 0 for never */
 	int64_t log_end;

@@ -161,6 +161,14 @@ static void add_gpus(const struct resources *r, const struct holding *h, struct 
 			abort();
 }
 
+char **resources_devices(const struct resources *r, const struct holding *h)
+{
+	char **names = h->n_gpus ? xcalloc(h->n_gpus, sizeof(*names)) : NULL;
+	for (size_t i = 0; i < h->n_gpus; i++)
+		names[i] = (char *)(uintptr_t)devices_name(r->devices, h->gpus[i]);
+	return names;
+}
+
 char *resources_visible(const struct resources *r, const struct holding *h)
 {
 	struct buf b;

@@ -46,6 +46,8 @@ char *resources_format(const struct resources *r, const struct holding *h);
  * worker no longer has is left out: false then. */
 bool resources_adopt(struct resources *r, const char *line, struct holding *ret);
 
+/* The names of its GPUs: an array to be freed, of names that live as long as the resources; NULL without GPUs. */
+char **resources_devices(const struct resources *r, const struct holding *h);
 /* CUDA_VISIBLE_DEVICES and its like: "2,3"; malloc'ed, "" without GPUs. */
 char *resources_visible(const struct resources *r, const struct holding *h);
 
