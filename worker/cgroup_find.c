@@ -369,7 +369,7 @@ static void describe(struct find *f)
 	size_t at = 0;
 	for (size_t i = 0; i < c->n && at < sizeof(c->text); i++) {
 		const struct hierarchy *h = &c->h[i];
-		at += (size_t)snprintf(c->text + at, sizeof(c->text) - at, "%s%s%s%s%s in %.100s (v%d)", i ? "; " : "cgroups:",
+		at += (size_t)snprintf(c->text + at, sizeof(c->text) - at, "%s%s%s%s%s in %.100s (v%d)", i ? ";" : "cgroups:",
 				       h->can & CGROUP_MEMORY ? " memory" : "", h->can & CGROUP_CPU ? " cpu" : "",
 				       h->can & CGROUP_PIDS ? " pids" : "", h->can & CGROUP_KILL ? " kill" : "", h->dir, h->version);
 	}
