@@ -27,6 +27,9 @@ static const struct setting table[] = {
 	  .help = "Where tasks live: sqlite:PATH for one machine, or postgres://USER@HOST:PORT/DATABASE." },
 	{ "move-from", SETTING_STRING, S(move_from), "URL", NULL,
 	  .help = "Move all tasks from this store (sqlite:PATH) into the empty one of --store, then exit. No master may use either." },
+	{ "ignore-moved", SETTING_BOOL, S(ignore_moved), NULL, NULL,
+	  .help = "Start on a file although its tasks were moved to another store, and take that mark away: for going back. "
+		  "A master on the other store must not be started any more." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },

@@ -264,6 +264,7 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *ex
 	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .state = &a->state,
 		.slots = cfg->slots, .kill_grace_ns = cfg->kill_grace_ns, .log_limit = cfg->log_limit,
 		.log_memory = cfg->log_memory, .spool_limit = cfg->spool_limit,
+		.metrics_limit = cfg->metrics_limit,
 		.on_news = on_news, .on_fewer = on_fewer, .arg = a};
 	if (attempts_new(&attempts, err, cap, &a->attempts) < 0) {
 		agent_free(a);

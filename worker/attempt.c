@@ -93,8 +93,8 @@ static void on_timer(struct loop_timer *t)
 
 void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *task, int32_t number)
 {
-	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node,
-		&a->exclusive_node, &a->paused_node};
+	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->metrics_node, &a->outcome_node,
+		&a->start_node, &a->exclusive_node, &a->paused_node, &a->metrics_due_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_init(nodes[i]);
 	a->set = set;
@@ -102,6 +102,7 @@ void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *ta
 	uuid_format(task, a->task_id);
 	a->number = number;
 	logs_init(&a->log, &set->log_config);
+	metrics_reader_init(&a->metrics);
 	loop_timer_init(&a->timer, set->cfg.loop, on_timer);
 }
 
@@ -146,6 +147,7 @@ static void do_started(struct attempt *a)
 {
 	a->started_wall_us = clock_wall_us();
 	attempts_say(a, SAY_STARTED);
+	attempts_metrics_begin(a->set);
 	if (a->timeout_ns && a->state == ATTEMPT_RUNNING)
 		loop_timer_set(&a->timer, loop_now_mono_ns(a->set->cfg.loop) + a->timeout_ns);
 }
@@ -198,7 +200,9 @@ static void do_report(struct attempt *a)
 	if (!a->outcome)
 		abort(); /* about a MiB: half a worker is worse than a restarted one */
 	log_attempt(LOG_DEBUG, a, "ended: kind %d, code %d, signal %d", (int)outcome_kind(&facts), a->code, a->signal);
-	remove_dir(a);
+	attempts_metrics_last(a);
+	if (metrics_reader_is_done(&a->metrics))
+		remove_dir(a);
 	a->spool_id = spool_add(s->spool, a->outcome);
 	list_push_back(&s->spooling, &a->outcome_node);
 	disk_spool_dirty(s->disk);
@@ -326,9 +330,9 @@ void attempt_outcome_ready(struct attempt *a)
 	list_remove(&a->outcome_node);
 	if (!s->session_up)
 		return;
-	if (logs_all_sent(&a->log))
+	if (logs_all_sent(&a->log) && metrics_reader_is_done(&a->metrics))
 		list_push_back(&s->outcomes, &a->outcome_node);
-	else if (list_empty(&a->log_node))
+	else if (!logs_all_sent(&a->log) && list_empty(&a->log_node))
 		list_push_back(&s->logs, &a->log_node);
 	attempts_news(s);
 }

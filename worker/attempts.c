@@ -63,8 +63,8 @@ static void free_attempt(struct loop_grave *g)
 void attempts_forget(struct attempt *a)
 {
 	struct attempts *s = a->set;
-	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node,
-		&a->exclusive_node, &a->paused_node};
+	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->metrics_node, &a->outcome_node,
+		&a->start_node, &a->exclusive_node, &a->paused_node, &a->metrics_due_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_remove(nodes[i]);
 	loop_timer_stop(&a->timer);
@@ -82,6 +82,7 @@ void attempts_forget(struct attempt *a)
 	dispatch_unref(a->dispatch);
 	blob_unref(a->outcome);
 	logs_done(&a->log);
+	metrics_reader_done(&a->metrics);
 	loop_bury(s->cfg.loop, &a->grave, free_attempt);
 	attempts_wake_waiting(s);
 	s->cfg.on_fewer(s->cfg.arg);
@@ -214,6 +215,7 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 		a->spool_id = id;
 		a->spooled = true;
 		logs_lost(&a->log, o->log_end);
+		metrics_reader_give_up(&a->metrics);
 	} else {
 		log_error("spool", NULL, "an outcome in the spool is not one, and is dropped: %s", o ? "no task id" : why.message);
 	}
@@ -274,8 +276,8 @@ static int clear_left_overs(struct attempts *s, char *err, size_t cap)
 
 static void init_lists(struct attempts *s)
 {
-	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->outcomes, &s->unanswered,
-		&s->spooling, &s->to_start, &s->waiting, &s->exclusive, &s->paused};
+	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->metrics, &s->outcomes, &s->unanswered,
+		&s->spooling, &s->to_start, &s->waiting, &s->exclusive, &s->paused, &s->metrics_due};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 }
@@ -287,11 +289,13 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	s->cfg = *cfg;
 	s->result_max = RESULT_MAX_DEFAULT;
 	s->error_max = ERROR_MAX_DEFAULT;
+	s->metrics_limit = cfg->metrics_limit;
 	s->log_budget.max = (size_t)cfg->log_memory;
 	s->log_config = (struct logs_config){.limit = cfg->log_limit, .bound = LOG_BOUND, .budget = &s->log_budget};
 	s->s_boot_ns = LEASE_NEVER;
 	init_lists(s);
 	map_init(&s->by_task);
+	attempts_metrics_init(s);
 	loop_dirty_init(&s->start_dirty, LOOP_LEASE, on_start_dirty);
 	loop_timer_init(&s->start_timer, cfg->loop, on_start_timer);
 	int r = spool_open(cfg->state->fd, "outcomes", cfg->spool_limit, &replay, &s->spool);
@@ -338,6 +342,7 @@ void attempts_free(struct attempts *s)
 	list_each(node, &s->all)
 		attempts_forget(container_of(node, struct attempt, all_node));
 	loop_timer_stop(&s->start_timer);
+	attempts_metrics_done(s);
 	loop_unmark(&s->start_dirty);
 	boot_timer_free(s->lease_timer);
 	disk_free(s->disk);

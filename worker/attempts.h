@@ -19,6 +19,7 @@
 #include "worker/lease.h"
 #include "worker/logs.h"
 #include "worker/machine.h"
+#include "worker/metrics_reader.h"
 #include "worker/run.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
@@ -44,7 +45,8 @@ struct attempt {
 	struct blob *outcome;       /* in ENDED */
 	int64_t outcome_sent_mono_ns;
 	struct attempt_log log;
-	struct list all_node, say_node, log_node, outcome_node;
+	struct metrics_reader metrics;
+	struct list all_node, say_node, log_node, metrics_node, outcome_node;
 
 	/* Private to attempts*.c. */
 	struct attempts *set;
@@ -70,6 +72,7 @@ struct attempt {
 	bool spooled;
 	struct loop_timer timer;    /* RUNNING: the time limit; STOPPING: the kill */
 	struct list start_node, exclusive_node, paused_node;
+	struct list metrics_due_node; /* its metrics file is to be looked at */
 	struct loop_grave grave;
 };
 
@@ -87,7 +90,7 @@ struct attempts_config {
 	struct state_dir *state;
 	int64_t slots;
 	int64_t kill_grace_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t log_limit, log_memory, spool_limit, metrics_limit;
 	void (*on_news)(void *arg);
 	/* The number of attempts that hold a slot, or that are held, went down. */
 	void (*on_fewer)(void *arg);
@@ -100,6 +103,7 @@ struct attempts {
 	struct list to_say;         /* attempt.say_node */
 	struct list refused;        /* struct refused; freed by the taker */
 	struct list logs;           /* attempt.log_node: have log to send, or an outcome that waits for its log */
+	struct list metrics;        /* attempt.metrics_node: have points to send */
 	struct list outcomes;       /* attempt.outcome_node: to be sent now */
 	struct list unanswered;     /* attempt.outcome_node: sent, oldest first */
 	size_t n_held, n_busy;
@@ -111,6 +115,9 @@ struct attempts {
 	struct disk *disk;
 	int spool_error;            /* of the last batch; 0: written */
 	int64_t result_max, error_max;
+	int64_t metrics_limit;
+	struct list metrics_due;    /* attempt.metrics_due_node */
+	struct loop_timer metrics_timer, metrics_turn;
 	struct logs_config log_config;
 	struct logs_budget log_budget;
 	bool session_up, draining;
@@ -138,8 +145,8 @@ void attempts_dispatch(struct attempts *s, struct dispatch *d);
 void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Reins__V1__Stop__Reason reason, const char *text);
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
-/* In Welcome: send the log again from there. */
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored);
+/* In Welcome: send the log again from there, and the points behind that one. */
+void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored, int64_t metrics_stored);
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
 /* A heartbeat encoded at this time was acknowledged and renews exclusive leases. */
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns);
@@ -151,6 +158,8 @@ void attempts_session_down(struct attempts *s);
 
 /* This session has got all of the attempt's log that there is now. */
 void attempts_log_caught_up(struct attempt *a);
+/* What attempt.metrics had to send. */
+void attempts_metrics_sent(struct attempt *a);
 void attempts_outcome_sent(struct attempt *a);
 /* Outcomes sent before this time and not answered are to be sent again. */
 void attempts_resend_before(struct attempts *s, int64_t sent_mono_ns);

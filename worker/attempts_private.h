@@ -12,6 +12,14 @@ void attempts_forget(struct attempt *a);
 void attempts_say(struct attempt *a, unsigned what);
 void attempts_news(struct attempts *s);
 void attempts_wake_waiting(struct attempts *s);
+/* The turns in which metrics files are read (attempts_metrics.c). */
+void attempts_metrics_init(struct attempts *s);
+void attempts_metrics_done(struct attempts *s);
+/* A program runs. */
+void attempts_metrics_begin(struct attempts *s);
+/* Its program has ended: what is there is the rest. */
+void attempts_metrics_last(struct attempt *a);
+void attempts_metrics_session(struct attempts *s, bool up);
 /* Sets the lease timer to the next deadline. */
 void attempts_arm_lease(struct attempts *s);
 

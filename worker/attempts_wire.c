@@ -129,11 +129,14 @@ void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number
 	attempts_news(s);
 }
 
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to)
+void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to,
+		      int64_t metrics_stored)
 {
 	struct attempt *a = attempts_find(s, task_id, number);
-	if (a)
-		logs_rewind(&a->log, log_stored_to);
+	if (!a)
+		return;
+	logs_rewind(&a->log, log_stored_to);
+	metrics_reader_rewind(&a->metrics, metrics_stored);
 }
 
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits)
@@ -147,6 +150,8 @@ void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limi
 		s->error_max = limits->error_bytes;
 	if (limits->log_bytes > 0)
 		s->log_config.limit = min_i64(s->cfg.log_limit, limits->log_bytes);
+	if (limits->metrics_points > 0)
+		s->metrics_limit = min_i64(s->cfg.metrics_limit, limits->metrics_points);
 }
 
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns)
@@ -168,12 +173,14 @@ void attempts_session_up(struct attempts *s)
 			list_push_back(&s->logs, &a->log_node);
 		}
 	}
+	attempts_metrics_session(s, true);
 	attempts_news(s);
 }
 
 void attempts_session_down(struct attempts *s)
 {
 	s->session_up = false;
+	attempts_metrics_session(s, false);
 	while (!list_empty(&s->refused))
 		free(container_of(list_pop_front(&s->refused), struct refused, node));
 	list_each(node, &s->all) {

@@ -73,6 +73,8 @@ static const struct setting table[] = {
 	 .help = "Log kept of one attempt; what comes after is counted and dropped.", .group = "Limits"},
 	{ROW("log-memory", SETTING_SIZE, log_memory), .default_text = "64MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
 	 .help = "Log of all attempts that waits to be stored; above it programs wait when they print."},
+	{ROW("metrics-limit", SETTING_INT, metrics_limit), .value_name = "N", .default_text = "100000", .max = INT64_C(1) << 40,
+	 .help = "Points of metrics kept of one attempt; what comes after is counted and dropped."},
 	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
 	 .help = "Outcomes that no master has answered; above it no more tasks are taken."},
 

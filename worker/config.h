@@ -16,7 +16,7 @@ struct worker_config {
 	char *tls_ca, *tls_cert, *tls_key;
 	char *token;
 	int64_t kill_grace_ns, drain_timeout_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t log_limit, log_memory, spool_limit, metrics_limit;
 	/* What programs may have; see confine.h. */
 	int64_t memory, cpus, pids_limit, open_files; /* 0: not given (pids_limit: none) */
 	char *cgroup, *gpus, *device_dir;

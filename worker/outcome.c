@@ -22,37 +22,21 @@ Reins__V1__Outcome__Kind outcome_kind(const struct outcome_facts *f)
 	return f->exited && f->code == 0 && f->signal == 0 ? KIND(SUCCEEDED) : KIND(FAILED);
 }
 
-/* Where programs run as another user, a file of that user: not one of ours that it has linked to. */
-static bool is_theirs(int dir_fd, const char *name, const struct stat *file)
-{
-	char path[STATE_ATTEMPT_NAME_MAX + 16];
-	struct stat dir;
-	snprintf(path, sizeof(path), "%s/io", name);
-	if (fstatat(dir_fd, path, &dir, AT_SYMLINK_NOFOLLOW) < 0)
-		return false;
-	return dir.st_uid == geteuid() || dir.st_uid == file->st_uid;
-}
-
 /* The bytes of the result into *ret (malloc'ed or NULL), its size into *ret_size. */
 static void read_result(int dir_fd, const char *name, int64_t max, uint8_t **ret, size_t *ret_len, int64_t *ret_size)
 {
-	char path[STATE_ATTEMPT_NAME_MAX + 16];
 	struct stat st;
-	snprintf(path, sizeof(path), "%s/" STATE_RESULT, name);
-	/* The program chose what is there: no link is followed, no device or FIFO is waited for. */
-	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = state_dir_open_theirs(dir_fd, name, STATE_RESULT, &st);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && is_theirs(dir_fd, name, &st)) {
-		*ret_size = st.st_size;
-		uint8_t *data = st.st_size > 0 && st.st_size <= max ? malloc((size_t)st.st_size) : NULL;
-		size_t len = 0;
-		for (ssize_t n; data && len < (size_t)st.st_size; len += (size_t)n)
-			if ((n = read(fd, data + len, (size_t)st.st_size - len)) <= 0)
-				break;
-		*ret = data;
-		*ret_len = len;
-	}
+	*ret_size = st.st_size;
+	uint8_t *data = st.st_size > 0 && st.st_size <= max ? malloc((size_t)st.st_size) : NULL;
+	size_t len = 0;
+	for (ssize_t n; data && len < (size_t)st.st_size; len += (size_t)n)
+		if ((n = read(fd, data + len, (size_t)st.st_size - len)) <= 0)
+			break;
+	*ret = data;
+	*ret_len = len;
 	close(fd);
 }
 

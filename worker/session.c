@@ -100,7 +100,8 @@ static void on_welcome(struct session *s, const Reins__V1__Welcome *w)
 			return;
 	}
 	for (size_t i = 0; i < w->n_adopted; i++)
-		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored);
+		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored,
+				 w->adopted[i]->metrics_stored);
 	if (!w->last)
 		return;
 	s->state = SESSION_UP;

@@ -375,6 +375,46 @@ static uint8_t *put_varint(uint8_t *p, size_t v)
 	return p;
 }
 
+/* Metrics around points that are encoded already; the order of fields is free. */
+static int pack_metrics(struct buf *b, const struct attempt *a)
+{
+	enum { METRICS_TAG = 7 << 3 | 2 };
+	const struct metrics_reader *r = &a->metrics;
+	Reins__V1__Metrics m = REINS__V1__METRICS__INIT;
+	m.task_id = (char *)(uintptr_t)a->task_id;
+	m.attempt = a->number;
+	m.first_number = r->first_number;
+	m.malformed_lines = r->scan.malformed;
+	m.dropped_points = r->dropped;
+	size_t head = reins__v1__metrics__get_packed_size(&m), inner = head + buf_len(&r->points);
+	buf_clear(b);
+	uint8_t *p = buf_reserve(b, 1 + varint_len(inner) + inner);
+	if (!p)
+		return -ENOMEM;
+	buf_commit(b, 1 + varint_len(inner) + inner);
+	*p++ = METRICS_TAG;
+	p = put_varint(p, inner);
+	p += reins__v1__metrics__pack(&m, p);
+	if (buf_len(&r->points))
+		memcpy(p, buf_head(&r->points), buf_len(&r->points));
+	return 0;
+}
+
+static int send_metrics(struct session *s)
+{
+	struct attempts *set = s->cfg.attempts;
+	while (!list_empty(&set->metrics)) {
+		struct attempt *a = container_of(set->metrics.next, struct attempt, metrics_node);
+		int r = pack_metrics(&s->scratch, a);
+		if (r == 0)
+			r = grpc_client_send(s->call, buf_head(&s->scratch), buf_len(&s->scratch));
+		if (r < 0)
+			return r;
+		attempts_metrics_sent(a);
+	}
+	return 0;
+}
+
 /* WorkerMessage{outcome: OutcomeReport{outcomes: …}} around outcomes that are packed already. */
 static int pack_outcomes(struct buf *b, const struct list *outcomes, size_t n)
 {
@@ -446,7 +486,8 @@ static void hurry_heartbeat(struct session *s)
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
-		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_outcomes,
+		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_metrics,
+		send_outcomes,
 	};
 	if (!s->call || s->blocked || s->half_closed)
 		return;

@@ -247,6 +247,24 @@ int state_dir_make_attempt(struct state_dir *d, const char *name)
 	return d->other_user && fchmodat(d->attempts_fd, name, 0711, 0) < 0 ? -errno : 0;
 }
 
+int state_dir_open_theirs(int attempts_fd, const char *name, const char *file, struct stat *ret)
+{
+	char path[STATE_ATTEMPT_NAME_MAX + 16];
+	struct stat st, dir;
+	snprintf(path, sizeof(path), "%s/%s", name, file);
+	int fd = openat(attempts_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	*strrchr(path, '/') = '\0';
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstatat(attempts_fd, path, &dir, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    (dir.st_uid == geteuid() || dir.st_uid == st.st_uid)) {
+		*ret = st;
+		return fd;
+	}
+	close(fd);
+	return -1;
+}
+
 int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8])
 {
 	static const struct { const char *leaf; int flags; } leaves[] = {

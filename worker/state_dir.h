@@ -18,6 +18,8 @@
 
 #include "common/base/base.h"
 
+#include <sys/stat.h>
+
 #define STATE_INSTANCE_LEN 32
 #define STATE_STORE_ID_MAX 128
 
@@ -47,6 +49,11 @@ int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid) MUST_CHEC
 /* In an attempt's directory; REINS_RESULT and REINS_METRICS name them. */
 #define STATE_RESULT "io/result"
 #define STATE_METRICS "io/metrics"
+
+/* Opens one of the two for reading, if it is a regular file: the program chose what is there, so no link is followed and
+ * no device or FIFO waited for; and where programs run as another user, if it is that user's, not one of ours that it
+ * has linked to.  `attempts_fd` and the attempt's name. -1: there is none. */
+int state_dir_open_theirs(int attempts_fd, const char *name, const char *file, struct stat *ret) MUST_CHECK;
 
 /* "ID.N", the name below attempts/. */
 #define STATE_ATTEMPT_NAME_MAX 64

@@ -358,6 +358,16 @@ def test_exit_codes(reins, fake, how, code):
     assert reins('submit', '--wait', '--', 'x').returncode == code
 
 
+def test_wait_says_that_the_result_was_dropped(reins, fake):
+    def finish(f, task):
+        task.result_bytes, task.result_dropped = 3 << 20, True
+        f.end(task, 'COMPLETED', 0, end='SUCCEEDED')
+    fake.finish = finish
+    done = reins('submit', '--wait', '--', 'true')
+    assert done.returncode == 0
+    assert b'was not kept' in done.stderr and b'3MiB' in done.stderr and b'limit' in done.stderr
+
+
 def test_wait_follows_a_log_as_it_grows(reins, fake):
     def finish(f, task):
         f.release[task.id] = threading.Event()

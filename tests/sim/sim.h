@@ -8,6 +8,8 @@
  *   a task is COMPLETED only if its worker really finished that attempt with success
  *   an exclusive task never runs twice at a time
  *   no worker holds more than it has slots for
+ *   a worker that an operator drains is given nothing
+ *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   the core's own bookkeeping (core_check), after every step */
 #ifndef REINS_SIM_H
 #define REINS_SIM_H
@@ -69,6 +71,7 @@ struct sim_store {
 	int by_key[SIM_TASKS];   /* row, -1 none */
 	int64_t seq;
 	int64_t sessions[SIM_WORKERS];
+	bool drained[SIM_WORKERS]; /* the wish of an operator */
 	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
 	int64_t last_apply[32], last_answer[32];
 };
@@ -92,6 +95,9 @@ struct master {
 	struct msg *outbox[8192];
 	int n_outbox;
 	int64_t crash_in;        /* effects until it dies; -1: no */
+	/* what the core was told */
+	bool wished[SIM_WORKERS];
+	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS];
 };
 
 enum run_state { RUN_HELD, RUN_RUNNING, RUN_ENDED };
@@ -111,6 +117,8 @@ struct sim_worker {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int slots, gpus;
 	bool enforces, in_process;
+	bool drains;             /* takes no tasks: it was told to */
+	bool deaf;               /* to such words */
 	const char *queue;       /* NULL: all */
 	uint64_t conn;           /* 0: none */
 	bool welcomed;
@@ -185,6 +193,7 @@ void master_crash(struct sim *s);
 void master_deliver(struct sim *s, struct msg *m);
 void client_submit(struct sim *s, int task);
 void client_cancel(struct sim *s, int task);
+void operator_drain(struct sim *s, int w, bool on);
 /* ---- sim_store.c ---- */
 void store_init(struct sim *s);
 void store_effect(struct sim *s, const struct core_effect *f);
@@ -200,6 +209,10 @@ void worker_receive(struct sim *s, int w, uint64_t conn, const struct core_effec
 void worker_start(struct sim *s, int w);
 /* The agent dies. `machine`: its programs and its state directory too. */
 void worker_kill(struct sim *s, int w, bool machine);
+/* An operator's wish has reached it. */
+void worker_drain(struct sim *s, int w);
+/* Its agent ends and leaves the programs running, to be back in about `ns`. */
+void worker_detach(struct sim *s, int w, int64_t ns);
 void worker_conn_lost(struct sim *s, int w, uint64_t conn);
 /* ---- network, sim.c ---- */
 void net_to_master(struct sim *s, struct msg *m);  /* m.conn, m.ev */
