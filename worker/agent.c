@@ -13,6 +13,7 @@
 #include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "worker/attempts.h"
+#include "worker/confine.h"
 #include "worker/link.h"
 #include "worker/session.h"
 
@@ -26,6 +27,7 @@ struct agent {
 	struct loop *loop;
 	const struct worker_config *cfg;
 	struct state_dir state;
+	struct confine *confine;
 	struct launch_base launch;
 	struct attempts *attempts;
 	struct session *session;
@@ -253,15 +255,16 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *ex
 	a->cfg = cfg;
 	loop_timer_init(&a->timer, loop, on_timer);
 	loop_dirty_init(&a->dirty, LOOP_WORK, on_dirty);
-	launch_base_init(&a->launch, cfg->id, exec_path, open_files);
 	const struct link_config link = {.loop = loop, .servers = &cfg->servers, .tls_ca = cfg->tls_ca,
 		.tls_cert = cfg->tls_cert, .tls_key = cfg->tls_key, .token = cfg->token,
 		.on_ready = on_link_ready, .on_lost = on_link_lost, .arg = a};
-	if (state_dir_open(&a->state, cfg->state_dir, cfg->id, err, cap) < 0 || link_new(&link, err, cap, &a->link) < 0) {
+	if (state_dir_open(&a->state, cfg->state_dir, cfg->id, err, cap) < 0 || link_new(&link, err, cap, &a->link) < 0 ||
+	    confine_new(cfg, &a->state, err, cap, &a->confine) < 0) {
 		agent_free(a);
 		return -1;
 	}
-	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .state = &a->state,
+	launch_base_init(&a->launch, cfg->id, open_files, a->confine);
+	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .confine = a->confine, .state = &a->state,
 		.slots = cfg->slots, .kill_grace_ns = cfg->kill_grace_ns, .log_limit = cfg->log_limit,
 		.log_memory = cfg->log_memory, .spool_limit = cfg->spool_limit,
 		.metrics_limit = cfg->metrics_limit,
@@ -271,16 +274,23 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *ex
 		return -1;
 	}
 	const struct session_config session = {.loop = loop, .attempts = a->attempts, .state = &a->state, .worker = cfg,
+		.resources = &a->confine->resources,
 		.on_answer = on_answer, .on_welcome = on_welcome, .on_drain = on_master_drain, .on_end = on_session_end, .arg = a};
 	a->session = session_new(&session);
 	*ret = a;
 	return 0;
 }
 
+static void say(void *arg, const char *line)
+{
+	log_info("worker", NULL, "%s", line);
+}
+
 void agent_start(struct agent *a)
 {
 	log_info("worker", NULL, "worker \"%s\", instance %s, %d slots, state in %s", a->cfg->id, a->state.instance,
 		 (int)a->cfg->slots, a->state.path);
+	confine_describe(a->confine, say, NULL);
 	link_start(a->link);
 }
 
@@ -301,5 +311,6 @@ void agent_free(struct agent *a)
 	attempts_free(a->attempts);
 	state_dir_close(&a->state);
 	launch_base_done(&a->launch);
+	confine_free(a->confine);
 	free(a);
 }

@@ -243,8 +243,10 @@ void attempt_event(struct attempt *a, enum attempt_event event)
 		log_attempt(LOG_ERROR, a, "event %s can't come while %s", attempt_event_name(event),
 			    attempt_state_name(a->state));
 	assert(step.action != ACTION_ILLEGAL);
-	if (attempt_state_holds_slot(a->state) && !attempt_state_holds_slot(step.next))
+	if (attempt_state_holds_slot(a->state) && !attempt_state_holds_slot(step.next)) {
 		a->set->n_busy--;
+		resources_give_back(&a->set->cfg.confine->resources, &a->holding);
+	}
 	a->state = step.next;
 	switch (step.action) {
 	case ACTION_ILLEGAL:

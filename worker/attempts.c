@@ -57,6 +57,7 @@ static void free_attempt(struct loop_grave *g)
 {
 	struct attempt *a = container_of(g, struct attempt, grave);
 	free(a->text);
+	free(a->devices);
 	free(a);
 }
 

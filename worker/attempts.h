@@ -14,6 +14,7 @@
 #include "common/loop/loop.h"
 #include "reins/v1/worker_service.pb-c.h"
 #include "worker/boot_timer.h"
+#include "worker/confine.h"
 #include "worker/disk.h"
 #include "worker/launch.h"
 #include "worker/lease.h"
@@ -42,6 +43,8 @@ struct attempt {
 	enum attempt_state state;
 	unsigned say;               /* SAY_… while in attempts.to_say */
 	int64_t started_wall_us;    /* 0: not yet */
+	char **devices;             /* their names; they live as long as the worker's list */
+	size_t n_devices;
 	struct blob *outcome;       /* in ENDED */
 	int64_t outcome_sent_mono_ns;
 	struct attempt_log log;
@@ -56,6 +59,7 @@ struct attempt {
 	struct dispatch *dispatch;  /* until started */
 	Reins__V1__DispatchedTask *work;
 	char dir[STATE_ATTEMPT_NAME_MAX];
+	struct holding holding;     /* of the worker's resources, as long as it holds its slot */
 	struct run *run;
 	bool exclusive, fenced, launch_failed, exited, lossy;
 	struct lease_rule lease;
@@ -87,6 +91,7 @@ struct refused {
 struct attempts_config {
 	struct loop *loop;
 	const struct launch_base *launch;
+	struct confine *confine;
 	struct state_dir *state;
 	int64_t slots;
 	int64_t kill_grace_ns;

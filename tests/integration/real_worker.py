@@ -18,6 +18,8 @@ class Worker:
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
         self.command = [str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
+        self.env = {}          # of the agent, beside what the tests run with
+        self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
 
@@ -25,8 +27,10 @@ class Worker:
         env = {k: v for k, v in os.environ.items() if not k.startswith('REINS_')}
         env['REINS_TOKEN'] = 'secret-token'
         env['HELLO_FROM_WORKER'] = 'yes'
+        env.update(self.env)
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env)
+            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env,
+                                            pass_fds=self.pass_fds)
         return self
 
     def kill(self):
