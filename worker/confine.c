@@ -217,12 +217,12 @@ char **confine_environment(const struct confine *c, char ***ret_own)
 	return out;
 }
 
-void confine_oom_text(const struct holding *h, char *ret, size_t cap)
+void confine_oom_text(int64_t limit, char *ret, size_t cap)
 {
-	char limit[40];
-	num_format_size(h->memory_bytes, limit, sizeof(limit));
-	if (h->memory_bytes)
-		snprintf(ret, cap, "out of memory: over its limit of %s", limit);
+	char text[40];
+	num_format_size(limit, text, sizeof(text));
+	if (limit > 0)
+		snprintf(ret, cap, "out of memory: over its limit of %s", text);
 	else
 		snprintf(ret, cap, "out of memory: ended by the kernel, though the task has no limit of its own");
 }

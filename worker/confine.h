@@ -48,7 +48,7 @@ int confine_end(struct confine *c, const char *name) MUST_CHECK;
 /* Ends what attempts that nobody knows left in their cgroups. Blocks. Returns how many can't be ended. */
 int confine_sweep(struct confine *c, bool (*is_known)(void *arg, const char *name), void *arg, int64_t limit_ns) MUST_CHECK;
 
-/* For the outcome of an attempt whose cgroup counted processes killed for want of memory. */
-void confine_oom_text(const struct holding *h, char *ret_text, size_t cap);
+/* For the outcome of an attempt whose cgroup counted processes killed for want of memory. `limit`: 0 for none. */
+void confine_oom_text(int64_t limit, char *ret_text, size_t cap);
 
 #endif

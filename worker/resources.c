@@ -1,4 +1,4 @@
-/* Counts. The line of an attempt's file: words "cpu_millis=N", "memory_bytes=N", "gpus=NAME,NAME", "custom/NAME=N". */
+/* Counts. The words of an attempt's file: "cpu_millis=N", "memory_bytes=N", "custom/NAME=N". */
 #include "worker/resources.h"
 
 #include <errno.h>
@@ -6,12 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/buf.h"
 #include "common/base/num.h"
 
 #define NAME_MAX_LEN 255
 #define COUNT_MAX (INT64_C(1) << 62)
-#define LINE_MAX_BYTES (1u << 20) /* 1024 GPUs and 16 names take less */
 
 static bool is_name(const char *s, size_t n)
 {
@@ -145,22 +143,6 @@ void resources_give_back(struct resources *r, struct holding *h)
 	*h = (struct holding){0};
 }
 
-static char *text_of(struct buf *b)
-{
-	char *text = strndup((const char *)buf_head(b), buf_len(b));
-	if (!text)
-		abort(); /* some tens of KiB at most */
-	buf_done(b);
-	return text;
-}
-
-static void add_gpus(const struct resources *r, const struct holding *h, struct buf *b)
-{
-	for (size_t i = 0; i < h->n_gpus; i++)
-		if (buf_addf(b, "%s%s", i ? "," : "", devices_name(r->devices, h->gpus[i])) < 0)
-			abort();
-}
-
 char **resources_devices(const struct resources *r, const struct holding *h)
 {
 	char **names = h->n_gpus ? xcalloc(h->n_gpus, sizeof(*names)) : NULL;
@@ -171,86 +153,74 @@ char **resources_devices(const struct resources *r, const struct holding *h)
 
 char *resources_visible(const struct resources *r, const struct holding *h)
 {
-	struct buf b;
-	buf_init(&b, LINE_MAX_BYTES);
-	add_gpus(r, h, &b);
-	if (!buf_len(&b)) {
-		buf_done(&b);
-		return xstrdup("");
-	}
-	return text_of(&b);
+	size_t cap = h->n_gpus * DEVICE_NAME_MAX + 1, at = 0;
+	char *text = xcalloc(1, cap);
+	for (size_t i = 0; i < h->n_gpus; i++)
+		at += (size_t)snprintf(text + at, cap - at, "%s%s", i ? "," : "", devices_name(r->devices, h->gpus[i]));
+	return text;
 }
 
-char *resources_format(const struct resources *r, const struct holding *h)
+static void add_word(char **words, size_t *n, const char *kind, const char *name, int64_t count)
 {
-	struct buf b;
-	int e = 0;
-	buf_init(&b, LINE_MAX_BYTES);
-	if (h->cpu_millis)
-		e |= buf_addf(&b, "cpu_millis=%" PRId64 " ", h->cpu_millis);
-	if (h->memory_bytes)
-		e |= buf_addf(&b, "memory_bytes=%" PRId64 " ", h->memory_bytes);
-	if (h->n_gpus) {
-		e |= buf_addf(&b, "gpus=");
-		add_gpus(r, h, &b);
-		e |= buf_addf(&b, " ");
-	}
+	if (count && asprintf(&words[(*n)++], "%s%s=%" PRId64, kind, name, count) < 0)
+		abort(); /* a name's length */
+}
+
+char **resources_words(const struct resources *r, const struct holding *h, size_t *ret_n)
+{
+	char **words = xcalloc(2 + RESOURCES_CUSTOM_MAX, sizeof(*words));
+	*ret_n = 0;
+	add_word(words, ret_n, "cpu_millis", "", h->cpu_millis);
+	add_word(words, ret_n, "memory_bytes", "", h->memory_bytes);
 	for (size_t i = 0; h->custom && i < r->n_custom; i++)
-		if (h->custom[i])
-			e |= buf_addf(&b, "custom/%s=%" PRId64 " ", r->custom[i].name, h->custom[i]);
-	if (e)
-		abort();
-	if (!buf_len(&b)) {
-		buf_done(&b);
-		return xstrdup("");
-	}
-	b.len--;
-	return text_of(&b);
+		add_word(words, ret_n, "custom/", r->custom[i].name, h->custom[i]);
+	return words;
 }
 
-static bool adopt_gpus(struct resources *r, char *names, struct holding *h)
+void resources_words_free(char **words, size_t n)
 {
-	bool all = true;
-	h->gpus = h->gpus ? h->gpus : xcalloc(DEVICES_MAX, sizeof(*h->gpus));
-	for (char *name; (name = strsep(&names, ","));) {
-		if (h->n_gpus < DEVICES_MAX && devices_adopt(r->devices, name, &h->gpus[h->n_gpus]) == 0)
-			h->n_gpus++;
-		else
-			all = false;
-	}
-	return all;
+	for (size_t i = 0; i < n; i++)
+		free(words[i]);
+	free(words);
 }
 
-bool resources_adopt(struct resources *r, const char *line, struct holding *ret)
+static bool adopt_word(struct resources *r, const char *word, struct holding *h)
 {
-	_cleanup_free_ char *copy = xstrdup(line);
+	size_t n = strcspn(word, "=");
+	int64_t count;
+	if (word[n] != '=' || num_parse_i64(word + n + 1, &count) < 0 || count < 1 || count > COUNT_MAX)
+		return false;
+	if (strncmp(word, "cpu_millis=", n + 1) == 0 && !h->cpu_millis) {
+		h->cpu_millis = count;
+		r->cpu_used += count;
+		return true;
+	}
+	if (strncmp(word, "memory_bytes=", n + 1) == 0 && !h->memory_bytes) {
+		h->memory_bytes = count;
+		r->memory_used += count;
+		return true;
+	}
+	struct custom *c = strncmp(word, "custom/", 7) == 0 ? find_custom(r, word + 7, n - 7) : NULL;
+	if (!c || c->used > INT64_MAX - COUNT_MAX)
+		return false;
+	hold_custom(r, h, c, count);
+	return true;
+}
+
+bool resources_adopt(struct resources *r, char *const *words, size_t n, char *const *devices, size_t n_devices,
+		     struct holding *ret)
+{
 	struct holding h = {0};
 	bool all = true;
-	char *rest = copy;
-	for (char *word; (word = strsep(&rest, " \n"));) {
-		size_t n = strcspn(word, "=");
-		int64_t count = 0;
-		if (!*word)
-			continue;
-		char *value = word[n] ? word + n + 1 : word + n;
-		bool number = num_parse_i64(value, &count) == 0 && count > 0 && count <= COUNT_MAX;
-		if (strncmp(word, "gpus=", 5) == 0) {
-			all &= adopt_gpus(r, value, &h);
-		} else if (number && strncmp(word, "cpu_millis=", 11) == 0 && !h.cpu_millis) {
-			h.cpu_millis = count;
-			r->cpu_used += count;
-		} else if (number && strncmp(word, "memory_bytes=", 13) == 0 && !h.memory_bytes) {
-			h.memory_bytes = count;
-			r->memory_used += count;
-		} else if (number && strncmp(word, "custom/", 7) == 0) {
-			struct custom *c = find_custom(r, word + 7, n - 7);
-			if (c && c->used <= COUNT_MAX)
-				hold_custom(r, &h, c, count);
-			else
-				all = false;
-		} else {
+	for (size_t i = 0; i < n; i++)
+		all &= adopt_word(r, words[i], &h);
+	if (n_devices)
+		h.gpus = xcalloc(n_devices, sizeof(*h.gpus));
+	for (size_t i = 0; i < n_devices; i++) {
+		if (devices_adopt(r->devices, devices[i], &h.gpus[h.n_gpus]) == 0)
+			h.n_gpus++;
+		else
 			all = false;
-		}
 	}
 	*ret = h;
 	return all;

@@ -40,11 +40,13 @@ const char *resources_take(struct resources *r, const Reins__V1__Resources *need
 /* When the attempt's tree is empty. Holds nothing afterwards; may be called again. */
 void resources_give_back(struct resources *r, struct holding *h);
 
-/* One line without its end, for the attempt's file; malloc'ed. "" holds nothing. */
-char *resources_format(const struct resources *r, const struct holding *h);
-/* After a restart of the agent: what the line says is held (even if the worker has less by now).  What it names and this
+/* What is held beside GPUs, for the attempt's file: an array of *ret_n strings, for resources_words_free. */
+char **resources_words(const struct resources *r, const struct holding *h, size_t *ret_n);
+void resources_words_free(char **words, size_t n);
+/* After a restart of the agent: what the file says is held (even if the worker has less by now).  What it names and this
  * worker no longer has is left out: false then. */
-bool resources_adopt(struct resources *r, const char *line, struct holding *ret);
+bool resources_adopt(struct resources *r, char *const *words, size_t n, char *const *devices, size_t n_devices,
+		     struct holding *ret);
 
 /* The names of its GPUs: an array to be freed, of names that live as long as the resources; NULL without GPUs. */
 char **resources_devices(const struct resources *r, const struct holding *h);

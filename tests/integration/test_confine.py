@@ -179,7 +179,7 @@ def supervisors_of(pid):
 # ---- what is not handed on
 
 def test_environment_is_a_list(master, make_worker):
-    make_worker(env={'LC_TEST': 'x', 'PASSWORD': 'secret', 'REINS_SERVER': 'http://10.1.1.1:7'}, server=None)
+    make_worker(env={'LC_TEST': 'x', 'PASSWORD': 'secret', 'REINS_SERVER': 'http://10.1.1.1:7'})
     s = master.session()
     env = dict(line.split('=', 1) for line in master.ended(master.run(s, 'env')).log.decode().splitlines())
     assert env['LC_TEST'] == 'x' and env['REINS_SERVER'] == 'http://10.1.1.1:7' and env['PATH'] == os.environ['PATH']
@@ -262,7 +262,7 @@ needs_root = pytest.mark.skipif(not ROOT, reason='only root can run programs as 
 
 
 @needs_root
-def test_run_as(master, make_worker, reachable):
+def test_run_as(reachable, master, make_worker):
     worker = make_worker(folder=reachable, run_as='nobody')
     worker_env = pwd.getpwnam('nobody')
     s = master.session()
@@ -282,7 +282,7 @@ echo out > /dev/stdout
 
 
 @needs_root
-def test_run_as_can_not_look_around(master, make_worker, reachable):
+def test_run_as_can_not_look_around(reachable, master, make_worker):
     worker = make_worker(folder=reachable, run_as='nobody')
     s = master.session()
     a = master.ended(master.run(s, 'sh', '-c', f'''
@@ -297,7 +297,7 @@ echo done'''))
 
 
 @needs_root
-def test_run_as_a_link_to_what_it_may_not_read(master, make_worker, reachable):
+def test_run_as_a_link_to_what_it_may_not_read(reachable, master, make_worker):
     """A name given to root's file is no result; the kernel refuses the link itself where it protects them."""
     secret = reachable / 'secret'
     secret.write_text('secret')

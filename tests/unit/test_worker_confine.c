@@ -229,9 +229,9 @@ static void test_memory_flag(void **state)
 static void test_oom_text(void **state)
 {
 	char text[128];
-	confine_oom_text(&(struct holding){.memory_bytes = 64 << 20}, text, sizeof(text));
+	confine_oom_text(64 << 20, text, sizeof(text));
 	assert_string_equal(text, "out of memory: over its limit of 64MiB");
-	confine_oom_text(&(struct holding){0}, text, sizeof(text));
+	confine_oom_text(0, text, sizeof(text));
 	assert_non_null(strstr(text, "no limit of its own"));
 }
 

@@ -257,16 +257,19 @@ static void test_resources(void **state)
 	}
 	assert_null(take(&r, 500, 400, 1, "site/tapes", 1, &busy, &h[1]));
 	assert_null(take(&r, 0, 0, 0, "licenses", 0, &busy, &h[2]));
-	char *line = resources_format(&r, &h[1]), *visible = resources_visible(&r, &h[1]);
-	assert_string_equal(line, "cpu_millis=500 memory_bytes=400 gpus=1 custom/site/tapes=1");
+	size_t n = 9;
+	char **words = resources_words(&r, &h[1], &n), *visible = resources_visible(&r, &h[1]);
+	assert_int_equal(n, 3);
+	assert_string_equal(words[0], "cpu_millis=500");
+	assert_string_equal(words[1], "memory_bytes=400");
+	assert_string_equal(words[2], "custom/site/tapes=1");
 	assert_string_equal(visible, "1");
 	free(visible);
 	visible = resources_visible(&r, &h[2]);
 	assert_string_equal(visible, "");
 	free(visible);
-	char *none = resources_format(&r, &h[2]);
-	assert_string_equal(none, "");
-	free(none);
+	resources_words_free(resources_words(&r, &h[2], &n), n);
+	assert_int_equal(n, 0);
 	for (size_t i = 0; i < 3; i++) {
 		resources_give_back(&r, &h[i]);
 		resources_give_back(&r, &h[i]);
@@ -274,21 +277,25 @@ static void test_resources(void **state)
 	assert_int_equal(r.cpu_used + r.memory_used + r.custom[0].used + r.custom[1].used, 0);
 	assert_int_equal(devices_free_count(r.devices), 2);
 	/* The next agent. */
-	assert_true(resources_adopt(&r, line, &h[0]));
+	char *devices[] = {(char[]){"1"}, (char[]){"9"}};
+	assert_true(resources_adopt(&r, words, 3, devices, 1, &h[0]));
+	resources_words_free(words, 3);
 	assert_int_equal(r.cpu_used, 500);
 	assert_int_equal(r.custom[1].used, 1);
 	assert_non_null(take(&r, 1501, 0, 0, NULL, 0, &busy, &h[1]));
 	assert_true(busy);
-	assert_false(resources_adopt(&r, "gpus=1,9 custom/gone=1 custom/licenses=-1 cpu_millis=x new=1 memory_bytes=2000", &h[1]));
+	char *strange[] = {(char[]){"custom/gone=1"}, (char[]){"custom/licenses=-1"}, (char[]){"cpu_millis=x"}, (char[]){"new=1"},
+		(char[]){""}, (char[]){"cpu=1"}, (char[]){"memory_bytes=2000"}};
+	for (size_t i = 0; i + 1 < ARRAY_LEN(strange); i++)
+		assert_false(resources_adopt(&r, strange + i, 1, NULL, 0, &h[1]));
+	assert_false(resources_adopt(&r, strange + 6, 1, devices, 2, &h[1]));
 	assert_int_equal(h[1].n_gpus, 0);
 	assert_int_equal(r.memory_used, 2400); /* less by now than is held: it still is held */
 	assert_non_null(take(&r, 0, 1, 0, NULL, 0, &busy, &h[2]));
 	assert_null(take(&r, 0, 0, 1, NULL, 0, &busy, &h[2]));
-	assert_true(resources_adopt(&r, "", &(struct holding){0}));
 	for (size_t i = 0; i < 3; i++)
 		resources_give_back(&r, &h[i]);
 	assert_int_equal(r.memory_used, 0);
-	free(line);
 	resources_done(&r);
 	/* No memory to give: none is taken on, but a task that asks for none is. */
 	assert_int_equal(init(&r, 0, "none", NULL, 0, err), 0);
@@ -470,7 +477,7 @@ static void test_layout(void **state)
 		{"/attempts/t.1/io", true, 0700}, {"/lock", false, 0600}, {"/identity", false, 0600},
 	};
 	struct state_dir d;
-	char err[512], rest[STATE_ATTEMPT_NAME_MAX + 8];
+	char err[512];
 	if (geteuid() != 0)
 		skip();
 	mode_t before = umask(0077);
@@ -487,8 +494,6 @@ static void test_layout(void **state)
 			fail_msg("%s: mode %o, user %d", path, st.st_mode & 07777, (int)st.st_uid);
 	}
 	umask(before);
-	assert_int_equal(state_dir_remove_attempt(&d, "t.0", rest), 0);
-	assert_int_equal(state_dir_remove_attempt(&d, "t.1", rest), 0);
 	state_dir_close(&d);
 }
 
