@@ -1,5 +1,8 @@
 """The program reins-worker, as tests start and end it."""
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -60,7 +63,16 @@ class Worker:
                     self.process.wait()
                     pytest.fail('the worker did not end on a second SIGTERM')
         text = self.log()
+        remove_cgroups(text)
         assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+def remove_cgroups(log):
+    """Of a worker that was killed and did not come back; as far as they are empty."""
+    for folder in set(re.findall(r' in (/\S*/reins-\S+) \(v', log)):
+        for path in [*pathlib.Path(folder).glob('*/'), pathlib.Path(folder)]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def alive(pid):
