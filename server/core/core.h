@@ -120,6 +120,7 @@ struct core_adopted {
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t metrics_stored; /* likewise points up to this number */
 };
 
 /* A running row, and the master that opened its worker's newest session. */
@@ -157,9 +158,7 @@ struct core_event {
 		} recorded;
 		struct {
 			bool succeeded;
-			/* Stopped, or lost with its worker: not the program's doing, so given out again at once.  Neither:
-			 * failed, timed out, not launched: may be retried by the policy. */
-			bool given_back;
+			bool given_back; /* stopped, or lost with its worker: again at once. Neither: as the policy says */
 		} outcome;
 		struct {
 			const struct core_task *at;

@@ -119,13 +119,12 @@ struct job {
 	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
-	bool cancel, gone;
+	bool cancel, gone, counted;
 	bool lost;              /* its lease ended while the store was busy with it */
 	bool ours;              /* RECORDING: the row was this attempt's when last heard */
 	enum job_take_back tb;
 	struct list link_retry; /* core.retry while TB_RETRY */
 	enum core_take_back_cause cause;
-	bool counted;
 	char *refusal;          /* the worker's words; NULL: none */
 	/* a ready row of the same task that came in while this one was on its way */
 	bool again;

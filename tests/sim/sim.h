@@ -4,7 +4,7 @@
  * a time of faults and then heals; at its end every accepted task must have ended.  What is checked:
  *
  *   each accepted task gets exactly one terminal record, and none is lost
- *   each attempt's outcome is recorded at most once
+ *   each attempt's outcome is recorded at most once, and not after a retry has closed it
  *   a task is COMPLETED only if its worker really finished that attempt with success
  *   an exclusive task never runs twice at a time
  *   no worker holds more than it has slots for
@@ -56,6 +56,8 @@ struct row {
 	int worker;              /* of the newest attempt; -1 none */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, lease_ns, due_at;
+	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
+	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
 	bool wish;
 	int lost, ends;          /* terminal records: must be one */
@@ -105,7 +107,7 @@ struct run {
 	struct core_attempt at;
 	uint64_t gen;
 	enum run_state state;
-	bool exclusive, succeeded, stopped;
+	bool exclusive, succeeded, stopped, lost;
 	int64_t lease_ns;
 };
 
@@ -140,7 +142,7 @@ struct conn {
 struct outcome {
 	int worker;
 	struct core_attempt at;
-	bool succeeded, stopped;
+	bool succeeded, stopped, lost;
 };
 
 struct client_task {
@@ -194,11 +196,13 @@ void master_deliver(struct sim *s, struct msg *m);
 void client_submit(struct sim *s, int task);
 void client_cancel(struct sim *s, int task);
 void operator_drain(struct sim *s, int w, bool on);
+void client_retry(struct sim *s, int task);
 /* ---- sim_store.c ---- */
 void store_init(struct sim *s);
 void store_effect(struct sim *s, const struct core_effect *f);
 void store_insert_direct(struct sim *s, int row);
 void store_cancel(struct sim *s, int row);
+void store_retry(struct sim *s, int row);
 void store_set(struct sim *s, bool up, int64_t back_at);
 /* ---- sim_lease.c ---- */
 void lease_effect(struct sim *s, const struct core_effect *f);
@@ -213,6 +217,8 @@ void worker_kill(struct sim *s, int w, bool machine);
 void worker_drain(struct sim *s, int w);
 /* Its agent ends and leaves the programs running, to be back in about `ns`. */
 void worker_detach(struct sim *s, int w, int64_t ns);
+/* The supervisor of one of its programs dies, and the program with it: nobody knows how that ended. */
+void worker_lose_run(struct sim *s, int w);
 void worker_conn_lost(struct sim *s, int w, uint64_t conn);
 /* ---- network, sim.c ---- */
 void net_to_master(struct sim *s, struct msg *m);  /* m.conn, m.ev */

@@ -327,3 +327,19 @@ void operator_drain(struct sim *s, int w, bool on)
 	d->ev.drain_wish.on = on;
 	master_deliver(s, d);
 }
+
+/* The next that may be retried, from `task` on; one that waits with an open attempt is cancelled for it first. */
+void client_retry(struct sim *s, int task)
+{
+	for (int i = 0; i < s->n_tasks && s->m.up && s->store.up; i++) {
+		int row = s->store.by_key[(task + i) % s->n_tasks];
+		enum row_state st = row >= 0 ? s->store.rows[row].state : ROW_NONE;
+		bool open = st == ROW_PENDING && s->store.rows[row].open;
+		if (st != ROW_FAILED && st != ROW_CANCELLED && !open)
+			continue;
+		if (open)
+			store_cancel(s, row);
+		store_retry(s, row);
+		return;
+	}
+}

@@ -74,8 +74,9 @@ static void say(struct sim *s, struct sim_worker *w, enum core_event_type type, 
 		}
 		m->ev.token = s->n_outcomes;
 		m->ev.outcome.succeeded = r->succeeded;
+		m->ev.outcome.given_back = r->stopped || r->lost;
 		s->outcomes[s->n_outcomes++] =
-			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped };
+			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped, r->lost };
 	}
 	net_to_master(s, m);
 }
@@ -192,12 +193,12 @@ static void end(struct sim *s, struct sim_worker *w, struct run *r, bool stopped
 	struct row *row = &s->store.rows[row_of(&r->at.task)];
 	r->state = RUN_ENDED;
 	r->stopped = stopped;
-	r->succeeded = !stopped && !sim_chance(s, w->fail_percent);
+	r->succeeded = !stopped && !r->lost && !sim_chance(s, w->fail_percent);
 	row->truly_ended |= UINT64_C(1) << r->at.attempt;
 	if (r->succeeded)
 		row->truly_succeeded |= UINT64_C(1) << r->at.attempt;
 	sim_trace(s, "%s: row %d/%d %s", w->id, row_of(&r->at.task), r->at.attempt,
-		  r->succeeded ? "succeeded" : stopped ? "was stopped" : "failed");
+		  r->succeeded ? "succeeded" : stopped ? "was stopped" : r->lost ? "was lost" : "failed");
 	say(s, w, CORE_EV_OUTCOME, r);
 }
 
@@ -331,6 +332,19 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	default: /* CLOSE_PEER */
 		reconnect(s, w);
 		break;
+	}
+}
+
+void worker_lose_run(struct sim *s, int index)
+{
+	struct sim_worker *w = &s->w[index];
+	for (int i = 0; i < w->n_runs; i++) {
+		struct run *r = &w->runs[i];
+		if (r->state != RUN_RUNNING)
+			continue;
+		r->lost = true;
+		end(s, w, r, false);
+		return;
 	}
 }
 

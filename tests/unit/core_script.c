@@ -318,6 +318,7 @@ static void parse_peer(struct script *s, struct line *l, struct core_event *e, c
 	} else if (strcmp(verb, "accepted") == 0 || strcmp(verb, "refused") == 0) {
 		e->type = verb[0] == 'a' ? CORE_EV_ACCEPTED : CORE_EV_REFUSED;
 		e->at = attempt(s, word(l, 2));
+		e->text = opt(l, "text");
 	} else {
 		e->type = verb[0] == 'd' ? CORE_EV_DRAINING : CORE_EV_PEER_GONE;
 		e->draining.on = verb[0] == 'd' && !has(l, "off");
