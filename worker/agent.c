@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "worker/attempts.h"
+#include "worker/confine.h"
 #include "worker/link.h"
 #include "worker/session.h"
 
@@ -31,6 +32,7 @@ struct agent {
 	struct loop *loop;
 	const struct worker_config *cfg;
 	struct state_dir state;
+	struct confine *confine;
 	struct launch_base launch;
 	struct spares *spares;
 	struct attempts *attempts;
@@ -314,19 +316,20 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *su
 	a->cfg = cfg;
 	loop_timer_init(&a->timer, loop, on_timer);
 	loop_dirty_init(&a->dirty, LOOP_WORK, on_dirty);
-	launch_base_init(&a->launch, cfg->id, open_files);
 	a->detach_for_ns = cfg->detach_for_ns;
 	loop_timer_init(&a->settle_timer, loop, on_settle_timer);
-	a->spares = spares_new(loop, supervisor, SPARES);
 	const struct link_config link = {.loop = loop, .servers = &cfg->servers, .tls_ca = cfg->tls_ca,
 		.tls_cert = cfg->tls_cert, .tls_key = cfg->tls_key, .token = cfg->token,
 		.on_ready = on_link_ready, .on_lost = on_link_lost, .arg = a};
-	if (state_dir_open(&a->state, cfg->state_dir, cfg->id, err, cap) < 0 || link_new(&link, err, cap, &a->link) < 0) {
+	if (state_dir_open(&a->state, cfg->state_dir, cfg->id, err, cap) < 0 || link_new(&link, err, cap, &a->link) < 0 ||
+	    confine_new(cfg, &a->state, err, cap, &a->confine) < 0) {
 		agent_free(a);
 		return -1;
 	}
-	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .state = &a->state,
-		.spares = a->spares, .slots = cfg->slots, .kill_grace_ns = cfg->kill_grace_ns,
+	launch_base_init(&a->launch, cfg->id, open_files, a->confine);
+	a->spares = spares_new(loop, supervisor, SPARES);
+	const struct attempts_config attempts = {.loop = loop, .launch = &a->launch, .confine = a->confine,
+		.state = &a->state, .spares = a->spares, .slots = cfg->slots, .kill_grace_ns = cfg->kill_grace_ns,
 		.orphan_timeout_ns = cfg->orphan_timeout_ns, .launch_failures = cfg->launch_failures,
 		.log_limit = cfg->log_limit, .spool_limit = cfg->spool_limit, .metrics_limit = cfg->metrics_limit,
 		.on_news = on_news, .on_fewer = on_fewer, .arg = a};
@@ -335,16 +338,23 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *su
 		return -1;
 	}
 	const struct session_config session = {.loop = loop, .attempts = a->attempts, .state = &a->state, .worker = cfg,
+		.resources = &a->confine->resources,
 		.on_answer = on_answer, .on_welcome = on_welcome, .on_drain = on_master_drain, .on_end = on_session_end, .arg = a};
 	a->session = session_new(&session);
 	*ret = a;
 	return 0;
 }
 
+static void say(void *arg, const char *line)
+{
+	log_info("worker", NULL, "%s", line);
+}
+
 void agent_start(struct agent *a)
 {
 	log_info("worker", NULL, "worker \"%s\", instance %s, %d slots, state in %s", a->cfg->id, a->state.instance,
 		 (int)a->cfg->slots, a->state.path);
+	confine_describe(a->confine, say, NULL);
 	a->settle_until_mono_ns = loop_now_mono_ns(a->loop) + SETTLE_NS;
 	loop_timer_set(&a->settle_timer, 0);
 }
@@ -368,5 +378,6 @@ void agent_free(struct agent *a)
 	spares_free(a->spares);
 	state_dir_close(&a->state);
 	launch_base_done(&a->launch);
+	confine_free(a->confine);
 	free(a);
 }

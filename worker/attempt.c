@@ -101,6 +101,7 @@ static void on_empty(struct attempt *a, const struct sup_status *st, bool swept)
 	int64_t end = swept && a->dir_fd >= 0 ? max_i64(st->log_end, log_end_of_files(a->dir_fd)) : st->log_end;
 	bool never_ran = a->own_failure || (swept && !a->lost && !a->exited && !a->launch_failed);
 	a->own_failure |= never_ran;
+	a->oom_limit = st->oom_kills > 0 ? a->holding.memory_bytes : -1;
 	free(a->stuck);
 	a->stuck = NULL;
 	run_free(a->run);
@@ -176,6 +177,7 @@ void attempt_init(struct attempt *a, struct attempts *set, const struct uuid *ta
 	a->number = number;
 	a->dir_fd = -1;
 	a->kill_grace_ns = set->cfg.kill_grace_ns;
+	a->oom_limit = -1;
 	logs_init(&a->log, &set->log_reader);
 	metrics_reader_init(&a->metrics);
 }
@@ -225,7 +227,12 @@ static int write_record(struct attempt *a)
 		.timeout_ns = a->timeout_ns, .kill_grace_ns = a->kill_grace_ns};
 	memcpy(rec.task_id, a->task_id, sizeof(rec.task_id));
 	snprintf(rec.store_id, sizeof(rec.store_id), "%s", a->set->cfg.state->store_id);
-	return attempt_file_write(a->dir_fd, &rec);
+	rec.devices = a->devices;
+	rec.n_devices = a->n_devices;
+	rec.holds = resources_words(&a->set->cfg.confine->resources, &a->holding, &rec.n_holds);
+	int r = attempt_file_write(a->dir_fd, &rec);
+	resources_words_free(rec.holds, rec.n_holds);
+	return r;
 }
 
 static int start_run(struct attempt *a, const struct launch *l)
@@ -245,7 +252,8 @@ static int start_run(struct attempt *a, const struct launch *l)
 	return r;
 }
 
-static int launch(struct attempt *a)
+/* -errno; `why` is filled in then. *ret_own: the worker's own fault. */
+static int launch(struct attempt *a, char *why, size_t cap, bool *ret_own)
 {
 	struct attempts *s = a->set;
 	struct launch l;
@@ -261,26 +269,44 @@ static int launch(struct attempt *a)
 		r = write_record(a);
 	if (r == 0)
 		r = launch_make(&l, s->cfg.launch, a->work, dir);
-	if (r < 0)
+	if (r < 0) {
+		snprintf(why, cap, "the worker could not start it: %s", strerror(-r));
 		return r;
-	r = start_run(a, &l);
+	}
+	r = confine_launch(s->cfg.confine, a->dir, &a->holding, &l, why, cap, ret_own);
+	if (r == 0) {
+		r = start_run(a, &l);
+		if (r < 0) {
+			snprintf(why, cap, "the worker could not start it: %s", strerror(-r));
+			(void)!confine_end(s->cfg.confine, a->dir); /* nobody was in there */
+		}
+	}
 	launch_done(&l);
 	return r;
 }
 
 static void do_spawn(struct attempt *a)
 {
-	int r = launch(a);
+	char why[768];
+	bool own = true;
+	int r = launch(a, why, sizeof(why), &own);
 	dispatch_unref(a->dispatch);
 	a->dispatch = NULL;
 	a->work = NULL;
 	if (r == 0)
 		return;
-	char text[128];
-	snprintf(text, sizeof(text), "the worker could not start it: %s", strerror(-r));
-	set_text(a, text);
-	a->own_failure = true;
-	attempt_event(a, EVENT_SPAWN_FAILED);
+	set_text(a, why);
+	if (own) {
+		a->own_failure = true;
+		attempt_event(a, EVENT_SPAWN_FAILED);
+		return;
+	}
+	/* As if a supervisor had tried. */
+	attempt_event(a, EVENT_EXEC_FAILED);
+	attempt_event(a, EVENT_EXIT);
+	a->finished_wall_us = clock_wall_us();
+	logs_close(&a->log, 0);
+	attempt_event(a, EVENT_EMPTY);
 }
 
 static void do_started(struct attempt *a)
@@ -311,11 +337,13 @@ static void remove_dir(struct attempt *a)
 static void do_report(struct attempt *a)
 {
 	struct attempts *s = a->set;
+	char oom[128];
+	confine_oom_text(a->oom_limit, oom, sizeof(oom));
 	const struct outcome_facts facts = {
 		.task_id = a->task_id, .attempt = a->number, .launch_failed = a->launch_failed, .lost = a->lost,
 		.stop_kind = a->stop_kind, .stop_reason = a->stop_reason,
 		.exited = a->exited, .code = a->code, .signal = a->signal, .text = a->text,
-		.started_wall_us = a->started_wall_us, .finished_wall_us = a->finished_wall_us,
+		.oom_text = a->oom_limit < 0 ? NULL : oom, .started_wall_us = a->started_wall_us, .finished_wall_us = a->finished_wall_us,
 		.log_end = a->log.end,
 	};
 	a->outcome = outcome_pack(&facts, s->cfg.state->attempts_fd, a->dir, s->result_max, s->error_max);
@@ -364,8 +392,10 @@ void attempt_event(struct attempt *a, enum attempt_event event)
 		log_attempt(LOG_ERROR, a, "event %s can't come while %s", attempt_event_name(event),
 			    attempt_state_name(a->state));
 	assert(step.action != ACTION_ILLEGAL);
-	if (attempt_state_holds_slot(a->state) && !attempt_state_holds_slot(step.next))
+	if (attempt_state_holds_slot(a->state) && !attempt_state_holds_slot(step.next)) {
 		a->set->n_busy--;
+		resources_give_back(&a->set->cfg.confine->resources, &a->holding);
+	}
 	a->state = step.next;
 	switch (step.action) {
 	case ACTION_ILLEGAL:
@@ -437,6 +467,15 @@ bool attempt_try_start(struct attempt *a)
 	return true;
 }
 
+static void adopt_holding(struct attempt *a, const struct attempt_record *rec)
+{
+	struct resources *have = &a->set->cfg.confine->resources;
+	if (!resources_adopt(have, rec->holds, rec->n_holds, rec->devices, rec->n_devices, &a->holding))
+		log_attempt(LOG_WARN, a, "it holds resources that this worker no longer has");
+	a->devices = resources_devices(have, &a->holding);
+	a->n_devices = a->holding.n_gpus;
+}
+
 int attempt_adopt(struct attempt *a)
 {
 	struct attempts *s = a->set;
@@ -458,6 +497,7 @@ int attempt_adopt(struct attempt *a)
 	a->timeout_ns = rec.timeout_ns;
 	a->kill_grace_ns = r == 0 ? rec.kill_grace_ns : s->cfg.kill_grace_ns;
 	lease_rule_set(&a->lease, rec.lease_ns, a->kill_grace_ns);
+	adopt_holding(a, &rec);
 	attempt_record_done(&rec);
 	struct run_host host = host_of(s);
 	r = run_adopt(&host, a->dir, a->dir_fd, !a->damaged, on_run_event, a, &a->run);

@@ -31,6 +31,7 @@ static const struct field {
 	{"kill-grace-ns", FIELD_INT64, AT(kill_grace_ns), 0, 0},
 	{"store", FIELD_TEXT, AT(store_id), sizeof(((struct attempt_record *)0)->store_id), 0},
 	{"device", FIELD_LIST, AT(devices), AT(n_devices), 0},
+	{"holds", FIELD_LIST, AT(holds), AT(n_holds), 0},
 };
 
 #define FIELD_PTR(r, offset, type) ((type *)(void *)((char *)(r) + (offset)))
@@ -41,6 +42,9 @@ void attempt_record_done(struct attempt_record *r)
 	for (size_t i = 0; i < r->n_devices; i++)
 		free(r->devices[i]);
 	free(r->devices);
+	for (size_t i = 0; i < r->n_holds; i++)
+		free(r->holds[i]);
+	free(r->holds);
 	*r = (struct attempt_record){0};
 }
 

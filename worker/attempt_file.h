@@ -16,7 +16,7 @@
 
 #define ATTEMPT_FILE "attempt"
 #define ATTEMPT_FILE_MAX (64 * 1024)
-#define ATTEMPT_FILE_LIST_MAX 256 /* lines of one name that may be there several times */
+#define ATTEMPT_FILE_LIST_MAX 1024 /* lines of one name that may be there several times */
 
 struct attempt_record {
 	char task_id[UUID_TEXT_LEN + 1];
@@ -26,6 +26,8 @@ struct attempt_record {
 	char store_id[128];   /* of the master's store; "": not known */
 	char **devices;       /* malloc'ed, with their array */
 	size_t n_devices;
+	char **holds;         /* of the worker's other resources (resources_words); likewise */
+	size_t n_holds;
 };
 
 void attempt_record_done(struct attempt_record *r);

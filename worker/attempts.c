@@ -19,6 +19,7 @@
 #define STARTS_PER_TURN 8
 #define RESULT_MAX_DEFAULT (1024 * 1024)
 #define ERROR_MAX_DEFAULT (16 * 1024)
+#define SWEEP_LIMIT_NS (5 * NS_PER_S) /* for cgroups that nobody knows, at the start */
 #define RENEW_MAX_NS (5 * NS_PER_S) /* between tellings of deadlines while no master answers */
 
 struct attempt *attempts_find(const struct attempts *s, const char *task_id, int32_t number)
@@ -63,6 +64,7 @@ static void free_attempt(struct loop_grave *g)
 {
 	struct attempt *a = container_of(g, struct attempt, grave);
 	free(a->text);
+	free(a->devices);
 	free(a->stuck);
 	free(a);
 }
@@ -249,6 +251,30 @@ static void on_log_ready(struct attempt_log *l)
 	attempts_log_news(container_of(l, struct attempt, log));
 }
 
+static int end_cgroups(void *arg, const char *name)
+{
+	return confine_end(((struct attempts *)arg)->cfg.confine, name);
+}
+
+/* Is there an attempt of this name that may have processes? */
+static bool may_run(void *arg, const char *name)
+{
+	struct attempts *s = arg;
+	list_each(node, &s->all) {
+		const struct attempt *a = container_of(node, struct attempt, all_node);
+		if (attempt_state_holds_slot(a->state) && strcmp(a->dir, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void sweep_cgroups(struct attempts *s)
+{
+	int left = confine_sweep(s->cfg.confine, may_run, s, SWEEP_LIMIT_NS);
+	if (left)
+		log_warn("worker", NULL, "in the cgroups of %d earlier attempts there are processes that can't be ended", left);
+}
+
 int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struct attempts **ret)
 {
 	struct attempts *s = xcalloc(1, sizeof(*s));
@@ -267,7 +293,7 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	loop_dirty_init(&s->start_dirty, LOOP_LEASE, on_start_dirty);
 	loop_timer_init(&s->start_timer, cfg->loop, on_start_timer);
 	loop_timer_init(&s->renew_timer, cfg->loop, on_renew_timer);
-	s->sweeper = sweeper_new(cfg->loop, cfg->launch->worker_id, NULL, NULL);
+	s->sweeper = sweeper_new(cfg->loop, cfg->launch->worker_id, end_cgroups, s);
 	int r = spool_open(cfg->state->fd, "outcomes", cfg->spool_limit, &replay, &s->spool);
 	if (r < 0) {
 		snprintf(err, cap, "%s/outcomes: %s", cfg->state->path,
@@ -288,6 +314,7 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 		attempts_free(s);
 		return -1;
 	}
+	sweep_cgroups(s);
 	attempts_renew(s);
 	*ret = s;
 	return 0;

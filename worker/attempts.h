@@ -13,6 +13,7 @@
 #include "common/base/map.h"
 #include "common/loop/loop.h"
 #include "reins/v1/worker_service.pb-c.h"
+#include "worker/confine.h"
 #include "worker/disk.h"
 #include "worker/launch.h"
 #include "worker/launch_health.h"
@@ -42,6 +43,8 @@ struct attempt {
 	enum attempt_state state;
 	unsigned say;               /* SAY_… while in attempts.to_say */
 	int64_t started_wall_us;    /* 0: not yet */
+	char **devices;             /* their names; they live as long as the worker's list */
+	size_t n_devices;
 	struct blob *outcome;       /* in ENDED */
 	int64_t outcome_sent_mono_ns;
 	char *stuck;                /* what can't be ended, for people; or NULL */
@@ -57,6 +60,7 @@ struct attempt {
 	struct dispatch *dispatch;  /* until started */
 	Reins__V1__DispatchedTask *work;
 	char dir[STATE_ATTEMPT_NAME_MAX];
+	struct holding holding;     /* of the worker's resources, as long as it holds its slot */
 	int dir_fd;                 /* -1: it has no directory */
 	struct run *run;
 	bool adopted;               /* started by an earlier agent */
@@ -75,6 +79,7 @@ struct attempt {
 	Reins__V1__Stop__Reason stop_reason;
 	char *text;
 	int code, signal;
+	int64_t oom_limit;          /* of memory, when a process of it was ended for want of it; 0: it had none; -1: not so */
 	int64_t finished_wall_us;
 	uint64_t spool_id;
 	bool spooled;
@@ -94,6 +99,7 @@ struct refused {
 struct attempts_config {
 	struct loop *loop;
 	const struct launch_base *launch;
+	struct confine *confine;
 	struct state_dir *state;
 	struct spares *spares;
 	int64_t slots;

@@ -55,6 +55,13 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	*ret_cause = CAUSE(BUSY);
 	if (s->n_busy >= (size_t)s->cfg.slots)
 		return "all slots are taken";
+	struct holding holding;
+	bool busy;
+	const char *why = resources_take(&s->cfg.confine->resources, t->spec->resources, &busy, &holding);
+	if (why) {
+		*ret_cause = busy ? CAUSE(BUSY) : CAUSE(UNSUPPORTED);
+		return why;
+	}
 	/* A newer attempt is proof that the older one was given away. */
 	if (newest && attempt_state_holds_slot(newest->state))
 		attempt_fence(newest);
@@ -62,6 +69,9 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	d->refs++;
 	a->dispatch = d;
 	a->work = t;
+	a->holding = holding;
+	a->devices = resources_devices(&s->cfg.confine->resources, &holding);
+	a->n_devices = holding.n_gpus;
 	a->exclusive = t->exclusive;
 	a->timeout_ns = timeout;
 	lease_rule_set(&a->lease, lease, s->cfg.kill_grace_ns);

@@ -19,6 +19,13 @@ struct worker_config {
 	char *drain;              /* one of worker_drain_names */
 	int64_t drain_timeout_ns, detach_for_ns;
 	int64_t log_limit, spool_limit, metrics_limit;
+	/* What programs may have; see confine.h. */
+	int64_t memory, cpus, pids_limit, open_files; /* 0: not given (pids_limit: none) */
+	char *cgroup, *gpus, *device_dir;
+	struct setting_list resources; /* "name=count" */
+	char *run_as;                  /* NULL: as the worker */
+	struct setting_list allow, inherit_env;
+	bool allow_privileges;
 };
 
 /* What --drain takes, by enum worker_drain. */

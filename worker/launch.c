@@ -11,45 +11,35 @@
 
 #include "common/base/buf.h"
 #include "common/pb/pb.h"
+#include "worker/confine.h"
+#include "worker/state_dir.h"
 #include "worker/supervisor/wire.h"
 
 #define OWN_VARIABLES 8 /* REINS_TASK_ID … TRACEPARENT */
 #define JOB_MAX (16u << 20) /* the kernel takes 2 MiB or so of words and environment */
-#define OWN_WORDS 1     /* its directory */
+#define OWN_WORDS 2     /* its directory, where the program is searched */
+#define SET_VARIABLES 3 /* by launch_set */
 
 static bool starts_with(const char *s, const char *prefix)
 {
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
-static bool is_workers_business(const char *variable)
+void launch_base_init(struct launch_base *b, const char *worker_id, long open_files, const struct confine *confine)
 {
-	static const char *const theirs[] = {"NOTIFY_SOCKET=", "LISTEN_FDS=", "LISTEN_PID=", "LISTEN_FDNAMES=",
-		"WATCHDOG_USEC=", "WATCHDOG_PID=", "INVOCATION_ID=", "JOURNAL_STREAM="};
-	if (starts_with(variable, "REINS_"))
-		return !starts_with(variable, "REINS_SERVER=");
-	for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
-		if (starts_with(variable, theirs[i]))
-			return true;
-	return starts_with(variable, "TRACEPARENT=");
-}
-
-void launch_base_init(struct launch_base *b, const char *worker_id, long open_files)
-{
-	size_t n = 0;
-	while (environ[n])
-		n++;
 	const char *path = getenv("PATH");
 	*b = (struct launch_base){.worker_id = worker_id, .open_files = open_files,
 		.search_path = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"};
-	b->inherited = xcalloc(n + 1, sizeof(*b->inherited));
-	for (size_t i = 0; i < n; i++)
-		if (!is_workers_business(environ[i]))
-			b->inherited[b->n_inherited++] = environ[i];
+	b->inherited = confine_environment(confine, &b->own_inherited);
+	while (b->inherited[b->n_inherited])
+		b->n_inherited++;
 }
 
 void launch_base_done(struct launch_base *b)
 {
+	for (char **p = b->own_inherited; p && *p; p++)
+		free(*p);
+	free(b->own_inherited);
 	free(b->inherited);
 }
 
@@ -91,7 +81,7 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	size_t n = 0, n_given = 0;
 	_cleanup_free_ char *params = params_json(spec);
 	char *own_variables[OWN_VARIABLES];
-	l->envp = calloc(b->n_inherited + spec->n_env + OWN_VARIABLES + 1, sizeof(*l->envp));
+	l->envp = calloc(b->n_inherited + spec->n_env + OWN_VARIABLES + SET_VARIABLES + 1, sizeof(*l->envp));
 	_cleanup_free_ char **given = calloc(spec->n_env + 1, sizeof(*given));
 	if (!params || !l->envp || !given)
 		return -ENOMEM;
@@ -100,8 +90,8 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	own_variables[2] = own(l, "REINS_QUEUE=%s", t->queue);
 	own_variables[3] = own(l, "REINS_WORKER_ID=%s", b->worker_id);
 	own_variables[4] = own(l, "REINS_PARAMS=%s", params);
-	own_variables[5] = own(l, "REINS_RESULT=%s/result", dir);
-	own_variables[6] = own(l, "REINS_METRICS=%s/metrics", dir);
+	own_variables[5] = own(l, "REINS_RESULT=%s/" STATE_RESULT, dir);
+	own_variables[6] = own(l, "REINS_METRICS=%s/" STATE_METRICS, dir);
 	size_t n_own = 7;
 	if (t->traceparent[0])
 		own_variables[n_own++] = own(l, "TRACEPARENT=%s", t->traceparent);
@@ -174,9 +164,9 @@ static int make_stdin(struct launch *l, const ProtobufCBinaryData *payload)
 
 int launch_make(struct launch *l, const struct launch_base *b, Reins__V1__DispatchedTask *task, const char *dir)
 {
-	*l = (struct launch){.stdin_fd = -1, .search_path = b->search_path, .kill_index = -1, .oom_index = -1,
+	*l = (struct launch){.stdin_fd = -1, .search_path = b->search_path, .cgroups = {.kill_index = -1, .oom_index = -1},
 		.open_files = b->open_files, .core_bytes = -1};
-	l->owned = calloc(OWN_VARIABLES + OWN_WORDS + task->spec->n_env, sizeof(*l->owned));
+	l->owned = calloc(OWN_VARIABLES + OWN_WORDS + SET_VARIABLES + task->spec->n_env, sizeof(*l->owned));
 	int r = l->owned ? make_argv(l, task, dir) : -ENOMEM;
 	if (r == 0)
 		r = make_env(l, b, task, dir);
@@ -194,9 +184,28 @@ void launch_done(struct launch *l)
 	free(l->owned);
 	free(l->argv);
 	free(l->envp);
+	cgroup_dirs_done(&l->cgroups);
 	if (l->stdin_fd >= 0)
 		close(l->stdin_fd);
 	*l = (struct launch){.stdin_fd = -1};
+}
+
+int launch_set(struct launch *l, const char *name, const char *value)
+{
+	char *variable = own(l, "%s=%s", name, value);
+	size_t n = 0;
+	if (!variable)
+		return -ENOMEM;
+	while (l->envp[n] && !same_variable(l->envp[n], variable))
+		n++;
+	l->envp[n] = variable;
+	return 0;
+}
+
+void launch_own_search(struct launch *l, char *search_path)
+{
+	l->owned[l->n_owned++] = search_path;
+	l->search_path = search_path;
 }
 
 /* ---- for a supervisor ---- */
@@ -226,7 +235,7 @@ int launch_pack(const struct launch *l, const struct launch_times *t)
 {
 	struct sup_job_file job = {
 		.size = sizeof(job), .version = SUP_VERSION, .n_argv = count(l->argv), .n_env = count(l->envp),
-		.n_join = (uint32_t)l->n_join, .kill_index = l->kill_index, .oom_index = l->oom_index,
+		.n_join = (uint32_t)l->cgroups.n, .kill_index = l->cgroups.kill_index, .oom_index = l->cgroups.oom_index,
 		.no_new_privs = l->no_new_privs, .open_files = l->open_files, .core_bytes = l->core_bytes,
 		.processes = l->processes, .timeout_ns = t->timeout_ns, .kill_grace_ns = t->kill_grace_ns,
 		.log_head_bytes = t->log_head_bytes, .log_ring_bytes = t->log_ring_bytes, .stuck_after_ns = t->stuck_after_ns,
@@ -239,7 +248,7 @@ int launch_pack(const struct launch *l, const struct launch_times *t)
 	if (r == 0)
 		r = add_string(&strings, l->user ? l->user : "");
 	if (r == 0)
-		r = add_strings(&strings, l->join, l->n_join);
+		r = add_strings(&strings, l->cgroups.path, l->cgroups.n);
 	if (r == 0)
 		r = add_strings(&strings, l->argv, job.n_argv);
 	if (r == 0)

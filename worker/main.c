@@ -1,9 +1,12 @@
 /* reins-worker: settings, signals, the loop. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/log/log.h"
@@ -13,6 +16,9 @@
 
 #define FILES_PER_ATTEMPT 4
 #define FILES_OWN 128
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
 
 static void on_signal(void *arg, int signo)
 {
@@ -105,10 +111,21 @@ static int run(const struct worker_config *c)
 	return code;
 }
 
+/* What we were started with is not for programs: descriptors that our parent left open, and rights for all on what is
+ * written. */
+static void shed(void)
+{
+	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+		for (int fd = 3; fd < FILES_OWN; fd++)
+			fcntl(fd, F_SETFD, FD_CLOEXEC);
+	umask(umask(0) | 022);
+}
+
 int main(int argc, char **argv)
 {
 	struct worker_config c = {0};
 	char err[512];
+	shed();
 	switch (settings_load(&worker_program, argc, argv, &c, NULL, NULL)) {
 	case SETTINGS_EXIT_0:
 		return 0;

@@ -14,6 +14,7 @@
 #define STUCK_MAX 100            /* said in one heartbeat */
 #define REASON_MAX 255
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
+#define DEVICES_SAID_MAX 4096    /* in one message of started */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
 struct piece {
@@ -37,8 +38,26 @@ struct hello_parts {
 	Reins__V1__Hello__LabelsEntry *labels_at[64];
 	char label_keys[64][64];
 	Reins__V1__Resources resources;
+	Reins__V1__Resources__CustomEntry custom[RESOURCES_CUSTOM_MAX];
+	Reins__V1__Resources__CustomEntry *custom_at[RESOURCES_CUSTOM_MAX];
 	char host[256];
 };
+
+static void fill_resources(const struct resources *r, struct hello_parts *p)
+{
+	reins__v1__resources__init(&p->resources);
+	p->resources.cpu_millis = r->cpu_millis;
+	p->resources.memory_bytes = r->memory_bytes;
+	p->resources.gpus = (int32_t)devices_count(r->devices);
+	for (size_t i = 0; i < r->n_custom; i++) {
+		reins__v1__resources__custom_entry__init(&p->custom[i]);
+		p->custom[i].key = r->custom[i].name;
+		p->custom[i].value = r->custom[i].total;
+		p->custom_at[i] = &p->custom[i];
+	}
+	p->resources.custom = p->custom_at;
+	p->resources.n_custom = r->n_custom;
+}
 
 static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello *h)
 {
@@ -49,9 +68,7 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->store_id = s->cfg.attempts->n_held ? s->cfg.state->store_id : (char *)"";
 	h->resumes_session = s->last_number;
 	h->slots = (int32_t)c->slots;
-	reins__v1__resources__init(&p->resources);
-	p->resources.cpu_millis = sysconf(_SC_NPROCESSORS_ONLN) * 1000;
-	p->resources.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	fill_resources(s->cfg.resources, p);
 	h->resources = &p->resources;
 	h->queues = c->queues.at;
 	h->n_queues = c->queues.len;
@@ -287,16 +304,20 @@ static int send_started(struct session *s)
 	Reins__V1__Started started = REINS__V1__STARTED__INIT;
 	static Reins__V1__StartedAttempt items[ITEMS_MAX], *at[ITEMS_MAX];
 	static Google__Protobuf__Timestamp times[ITEMS_MAX];
+	size_t devices = 0;
 	list_each(node, &s->cfg.attempts->to_say) {
 		struct attempt *a = container_of(node, struct attempt, say_node);
 		size_t i = started.n_attempts;
-		if (i == ITEMS_MAX)
+		devices += a->n_devices;
+		if (i == ITEMS_MAX || (i > 0 && devices > DEVICES_SAID_MAX))
 			break;
 		reins__v1__started_attempt__init(&items[i]);
 		items[i].task_id = a->task_id;
 		items[i].attempt = a->number;
 		pb_timestamp_set(&times[i], a->started_wall_us);
 		items[i].started_at = &times[i];
+		items[i].devices = a->devices;
+		items[i].n_devices = a->n_devices;
 		at[i] = &items[i];
 		started.n_attempts++;
 	}
@@ -312,7 +333,7 @@ static int send_started(struct session *s)
 		struct attempt *a = container_of(list_pop_front(&s->cfg.attempts->to_say), struct attempt, say_node);
 		a->say = 0;
 	}
-	return started.n_attempts == ITEMS_MAX;
+	return !list_empty(&s->cfg.attempts->to_say);
 }
 
 static int send_draining(struct session *s)

@@ -1,5 +1,8 @@
 """The program reins-worker, as tests start and end it."""
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -22,6 +25,8 @@ class Worker:
         self.env = env or {}
         self.command = [*prefix, str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
+        self.env = {}          # of the agent, beside what the tests run with
+        self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
 
@@ -31,7 +36,8 @@ class Worker:
         env['HELLO_FROM_WORKER'] = 'yes'
         env.update(self.env)
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env)
+            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env,
+                                            pass_fds=self.pass_fds)
         return self
 
     def kill(self):
@@ -90,7 +96,16 @@ class Worker:
                     pytest.fail('the worker did not end on a second SIGTERM')
         self.end_supervisors()
         text = self.log()
+        remove_cgroups(text)
         assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+def remove_cgroups(log):
+    """Of a worker that was killed and did not come back; as far as they are empty."""
+    for folder in set(re.findall(r' in (/\S*/reins-\S+) \(v', log)):
+        for path in [*pathlib.Path(folder).glob('*/'), pathlib.Path(folder)]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def alive(pid):
