@@ -22,10 +22,9 @@ class Worker:
                     # Programs outlive a worker: what a test leaves running is to end with it.
                     'drain': 'requeue', 'orphan-timeout': '5s'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
-        self.env = env or {}
         self.command = [*prefix, str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
-        self.env = {}          # of the agent, beside what the tests run with
+        self.env = dict(env or {})  # of the agent, beside what the tests run with
         self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
