@@ -106,6 +106,7 @@ class Session:
             w.limits.result_bytes = m.result_bytes
             w.limits.error_bytes = 16 << 10
             w.limits.log_bytes = 64 << 20
+            w.limits.log_window_bytes = m.log_window
             self.send(welcome=w)
 
     def dispatch(self, *tasks):
@@ -125,6 +126,7 @@ class FakeMaster:
         self.lease, self.interval = 3.0, 0.2
         self.store_id = 'store-1'
         self.result_bytes = 1 << 20
+        self.log_window = 0
         self.auto_welcome = True
         self.auto_outcome_ack = True
         self.auto_heartbeat_ack = True
