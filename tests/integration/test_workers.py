@@ -10,7 +10,7 @@ import stubs
 import grpc
 import pytest
 from cluster import BUILD, PATIENCE, QUICK, wait_for
-from fake_worker import Kind, W, hold, success
+from fake_worker import Kind, W, hold
 from refusals import fields, refused
 
 A = stubs.admin
@@ -347,7 +347,7 @@ def test_stops_of_a_turn_are_one_message(cluster, make_worker):
     assert len(worker.stop_messages) == 1
 
 
-def test_s05_two_workers_one_id(cluster, start_worker, make_worker, build_dir):
+def test_s05_two_workers_one_id(cluster, start_worker):
     """The newer one wins; the older one says why and ends; nothing runs twice, and nobody is replaced twice."""
     older = start_worker(cluster, "w1")
     wait_for(lambda: listed(cluster).get("w1"), "the older one")
@@ -364,10 +364,10 @@ def test_s05_two_workers_one_id(cluster, start_worker, make_worker, build_dir):
 
 
 def test_s12_many_workers_and_the_master_killed(make_cluster, make_worker):
-    """200 workers: all are back, none was declared dead, nothing ran again, and their heartbeats are spread."""
-    n, interval = 200, 1.0
+    """200 workers: all are back, none was declared dead, nothing ran again."""
+    n = 200
     cluster = make_cluster({"heartbeat-interval": "1s", "lease-ttl": "10s"}).start()
-    workers = [make_worker(cluster, f"w{i:03}", slots=1, policy=hold, beat=False, proxy=False) for i in range(n)]
+    workers = [make_worker(cluster, f"w{i:03}", slots=1, policy=hold, beat=False) for i in range(n)]
     made = cluster.tasks.SubmitTasks(
         stubs.tasks.SubmitTasksRequest(requests=[stubs.tasks.SubmitTaskRequest(
             spec=stubs.task.TaskSpec(command=["x"]))] * n), timeout=PATIENCE,
@@ -387,16 +387,6 @@ def test_s12_many_workers_and_the_master_killed(make_cluster, make_worker):
     for m in made:
         done = cluster.finished(m.task_id)
         assert done.state == State.COMPLETED and len(done.attempts) == 1
-
-
-def test_real_workers_spread_their_heartbeats(make_cluster, start_worker):
-    """After a restart of the master they come back together, and do not beat in step."""
-    cluster = make_cluster({"heartbeat-interval": "1s", "lease-ttl": "10s", "log-level": "debug"}).start()
-    for i in range(8):
-        start_worker(cluster, f"w{i}", slots=1)
-    wait_for(lambda: len(listed(cluster)) == 8, "all are there")
-    cluster.restart()
-    wait_for(lambda: len(listed(cluster, states=[Info.CONNECTED])) == 8, "all are back")
 
 
 # ---- the commands ----
