@@ -68,6 +68,8 @@ void list_on_end(struct grpc_call *call, bool finished);
 void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void logs_on_writable(struct grpc_call *call);
 void logs_on_end(struct grpc_call *call, bool finished);
+void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
 void worker_on_start(struct grpc_call *call);
 void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len);

@@ -1,5 +1,7 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
+#include "server/store/store.h"
+#include "server/store/store_metrics.h"
 #include "server/store/workers.h"
 
 #define CLEAR(p) (free(p), (p) = NULL)
@@ -74,6 +76,14 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_log_read, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
 		return;
+	case STORE_METRICS_READ: {
+		struct store_metrics_read *o = container_of(op, struct store_metrics_read, op);
+		o->ret_items = NULL;
+		o->ret_n = 0;
+		o->ret_counts = (struct store_bytes){0};
+		mem_done(&o->ret_memory);
+		return;
+	}
 	case STORE_GET:
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
@@ -92,6 +102,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_CANCEL:
 	case STORE_STARTED:
 	case STORE_LOG_APPEND:
+	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
 	case STORE_KINDS:

@@ -40,6 +40,8 @@ enum store_kind {
 	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
+	STORE_METRICS,      /* this and the next: store_metrics.h */
+	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
 	STORE_WORKERS,
