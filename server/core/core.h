@@ -128,6 +128,7 @@ struct core_stray {
 	struct core_attempt at;
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
+	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
 	bool exclusive;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
@@ -228,10 +229,7 @@ struct core_event {
 			 * exclusive end no sooner than after this, unless a new session begins */
 			int64_t detach_ns;
 		} draining;
-		struct {
-			const char *worker;
-			bool on;
-		} drain_wish;
+		struct { const char *worker; bool on; } drain_wish;
 		int64_t stalled_ns;
 	};
 };
@@ -253,6 +251,7 @@ enum core_effect_type {
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
+	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -288,6 +287,7 @@ struct core_effect {
 	bool from_start;         /* FILL: no cursor */
 	int32_t limit;           /* FILL, DUE, STRAYS */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
+	int64_t detach_ns;       /* DETACHED */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */

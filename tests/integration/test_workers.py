@@ -306,6 +306,30 @@ def test_detach_lengthens_what_is_not_exclusive(quick, make_worker):
     assert done.state == State.COMPLETED and len(done.attempts) == 1
 
 
+def test_detach_holds_over_a_restart_of_the_master(quick, make_worker):
+    worker = make_worker(quick, "w1", policy=hold, obeys=False)
+    make_worker(quick, "w2", slots=2).keep_connected()
+    drain(quick, "w2")
+    ref = worker.wait_dispatch(quick.submit().id)
+    worker.draining(mode=W.DRAIN_DETACH)  # ten minutes, as it does not say
+    worker.wait_heartbeat_acked()
+    worker.beat = False
+    worker.stream.close()
+    wait_for(lambda: quick.sql("SELECT 1 FROM reins.worker WHERE id = 'w1' AND detached_until > now() + interval '9 min'"),
+             "it is stored")
+    quick.restart()
+    drain(quick, "w2", resume=True)
+    until_state(quick, "w1", Info.GONE)  # a lease of the new master is over
+    sweeps = time.monotonic() + 1.5
+    wait_for(lambda: time.monotonic() > sweeps, "three sweeps more")
+    assert quick.get(ref[0]).state == State.RUNNING and quick.get(ref[0]).attempt == 1
+    worker.beat = True
+    worker.reconnect()
+    assert set(worker.stream.adopted) == {ref}
+    worker.outcome(ref)
+    assert len(quick.finished(ref[0]).attempts) == 1
+
+
 @pytest.mark.parametrize("code, field, request_fields", [
     ("INVALID_ARGUMENT", "worker_id", {"worker_id": ""}),
     ("INVALID_ARGUMENT", "worker_id", {"worker_id": "a b"}),
