@@ -31,13 +31,23 @@ static const struct setting table[] = {
 	 .help = "Outcomes and the attempts' files. Default: $XDG_STATE_HOME/reins/ID or ~/.local/state/reins/ID."},
 	{ROW("kill-grace", SETTING_DURATION, kill_grace_ns), .default_text = "10s", .max = 3600 * NS_PER_S,
 	 .help = "From SIGTERM to SIGKILL, when a program is to end."},
+	{ROW("orphan-timeout", SETTING_DURATION, orphan_timeout_ns), .default_text = "60s", .min = NS_PER_MS, .max = 24 * 3600 * NS_PER_S,
+	 .help = "A program whose worker process is gone is ended so long after its lease, unless another process takes it over."},
+	{ROW("launch-failures", SETTING_INT, launch_failures), .default_text = "5", .min = 0, .max = 1000000,
+	 .help = "Launches that fail in a row by this worker's own fault until it takes no more tasks; it tries one every minute then. 0: never."},
+
+	{ROW("drain", SETTING_STRING, drain), .value_name = "wait|detach|requeue",
+	 .help = "After SIGTERM, what still runs when --drain-timeout is over: is waited for; is left running, to be taken over by "
+		 "the next process; or is stopped and given back. Default: detach; requeue for process 1, which programs can't outlive.",
+	 .group = "Leaving"},
 	{ROW("drain-timeout", SETTING_DURATION, drain_timeout_ns), .default_text = "1m", .max = 3600 * NS_PER_S,
-	 .help = "After SIGTERM: what still runs by then is stopped and given back."},
+	 .help = "After SIGTERM: what runs has so long to end by itself. A second SIGTERM ends this wait."},
+	{ROW("detach-for", SETTING_DURATION, detach_for_ns), .default_text = "10m", .min = NS_PER_S, .max = 3600 * NS_PER_S,
+	 .help = "With --drain=detach: programs wait so long for the next process; exclusive ones as long as their lease says."},
 
 	{ROW("log-limit", SETTING_SIZE, log_limit), .default_text = "64MiB", .max = INT64_C(1) << 40,
-	 .help = "Log kept of one attempt; what comes after is counted and dropped.", .group = "Limits"},
-	{ROW("log-memory", SETTING_SIZE, log_memory), .default_text = "64MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
-	 .help = "Log of all attempts that waits to be stored; above it programs wait when they print."},
+	 .help = "Log kept of one attempt: three quarters for its start, one for its end; the middle is counted and dropped.",
+	 .group = "Limits"},
 	{ROW("metrics-limit", SETTING_INT, metrics_limit), .value_name = "N", .default_text = "100000", .max = INT64_C(1) << 40,
 	 .help = "Points of metrics kept of one attempt; what comes after is counted and dropped."},
 	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
@@ -61,6 +71,24 @@ const struct settings_program worker_program = {
 	.n = ARRAY_LEN(table),
 	.env = true,
 };
+
+const char *const worker_drain_names[WORKER_DRAINS] = {"wait", "detach", "requeue"};
+
+enum worker_drain worker_config_drain(const struct worker_config *c)
+{
+	for (int i = 0; i < WORKER_DRAINS; i++)
+		if (!strcmp(c->drain, worker_drain_names[i]))
+			return (enum worker_drain)i;
+	return WORKER_DRAIN_DETACH;
+}
+
+static bool is_drain(const char *s)
+{
+	for (int i = 0; i < WORKER_DRAINS; i++)
+		if (!strcmp(s, worker_drain_names[i]))
+			return true;
+	return false;
+}
 
 static bool is_name(const char *s)
 {
@@ -89,6 +117,12 @@ int worker_config_finish(struct worker_config *c, char *err, size_t cap)
 	}
 	if (!is_name(c->id)) {
 		snprintf(err, cap, "--id \"%.255s\": 1 to 255 of [A-Za-z0-9._/-] are allowed", c->id);
+		return -1;
+	}
+	if (!c->drain)
+		c->drain = xstrdup(worker_drain_names[getpid() == 1 ? WORKER_DRAIN_REQUEUE : WORKER_DRAIN_DETACH]);
+	if (!is_drain(c->drain)) {
+		snprintf(err, cap, "--drain \"%.64s\": wait, detach or requeue", c->drain);
 		return -1;
 	}
 	if (!c->slots)

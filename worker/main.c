@@ -23,7 +23,7 @@ static void on_signal(void *arg, int signo)
 }
 
 /* Beside this program, where the build and an installation put it. malloc'ed, or NULL. */
-static char *find_exec(void)
+static char *find_supervisor(void)
 {
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -32,7 +32,7 @@ static char *find_exec(void)
 	self[n] = '\0';
 	char *slash = strrchr(self, '/');
 	char *path;
-	if (!slash || asprintf(&path, "%.*s/reins-exec", (int)(slash - self), self) < 0)
+	if (!slash || asprintf(&path, "%.*s/reins-supervisor", (int)(slash - self), self) < 0)
 		return NULL;
 	if (access(path, X_OK) == 0)
 		return path;
@@ -81,14 +81,14 @@ static int run(const struct worker_config *c)
 	struct loop *loop;
 	struct agent *agent = NULL;
 	char err[1024];
-	_cleanup_free_ char *exec_path = find_exec();
-	if (!exec_path)
-		return fail("reins-exec is not beside reins-worker");
+	_cleanup_free_ char *supervisor = find_supervisor();
+	if (!supervisor)
+		return fail("reins-supervisor is not beside reins-worker");
 	long files = raise_files(c->slots);
 	if (loop_new(&loop) < 0)
 		return fail("no event loop");
 	int code = 0;
-	if (agent_new(loop, c, exec_path, files, err, sizeof(err), &agent) < 0)
+	if (agent_new(loop, c, supervisor, files, err, sizeof(err), &agent) < 0)
 		code = fail(err);
 	for (size_t i = 0; agent && i < ARRAY_LEN(signals); i++)
 		if (loop_signal_new(loop, signals[i], on_signal, agent, &watched[i]) < 0)

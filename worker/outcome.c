@@ -15,10 +15,12 @@
 
 Reins__V1__Outcome__Kind outcome_kind(const struct outcome_facts *f)
 {
-	if (f->launch_failed)
-		return KIND(LAUNCH_FAILED);
+	if (f->lost)
+		return KIND(LOST);
 	if (f->stop_kind != KIND(KIND_UNSPECIFIED))
 		return f->stop_kind;
+	if (f->launch_failed)
+		return KIND(LAUNCH_FAILED);
 	return f->exited && f->code == 0 && f->signal == 0 ? KIND(SUCCEEDED) : KIND(FAILED);
 }
 
@@ -56,6 +58,9 @@ static void describe(const struct outcome_facts *f, char *out, size_t cap)
 			snprintf(out, cap, "ended by signal %d (%s)", f->signal, strsignal(f->signal));
 		else
 			snprintf(out, cap, "exit code %d", f->code);
+		break;
+	case KIND(LOST):
+		snprintf(out, cap, "%s", f->text ? f->text : "its supervisor died: nobody can say how it ended");
 		break;
 	default:
 		snprintf(out, cap, "%s", f->text ? f->text : "");

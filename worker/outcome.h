@@ -10,6 +10,7 @@ struct outcome_facts {
 	const char *task_id;
 	int32_t attempt;
 	bool launch_failed;
+	bool lost;        /* nobody knows how it ended */
 	/* KIND_UNSPECIFIED: no stop was begun before the first process ended. */
 	Reins__V1__Outcome__Kind stop_kind;
 	Reins__V1__Stop__Reason stop_reason;

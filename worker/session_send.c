@@ -11,7 +11,8 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
-#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
+#define STUCK_MAX 100            /* said in one heartbeat */
+#define REASON_MAX 255
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
@@ -145,6 +146,15 @@ static int send_hello(struct session *s)
 
 /* ---- heartbeat ---- */
 
+/* As a string of protobuf: names of processes may hold any bytes. */
+static void text_valid(const char *text, char *out, size_t cap)
+{
+	size_t i = 0;
+	for (; text[i] && i < cap - 1; i++)
+		out[i] = (unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7f ? '?' : text[i];
+	out[i] = '\0';
+}
+
 static int send_heartbeat(struct session *s)
 {
 	if (!s->heartbeat_due)
@@ -162,8 +172,20 @@ static int send_heartbeat(struct session *s)
 		.mono_ns = loop_now_mono_ns(s->cfg.loop)};
 	_cleanup_free_ Reins__V1__AttemptRef *refs = xcalloc(a->n_held + 1, sizeof(*refs));
 	_cleanup_free_ Reins__V1__AttemptRef **at = xcalloc(a->n_held + 1, sizeof(*at));
+	static Reins__V1__StuckAttempt stuck[STUCK_MAX], *stuck_at[STUCK_MAX];
+	static char reasons[STUCK_MAX][REASON_MAX + 1];
+	h.stuck = stuck_at;
 	list_each(node, &a->all) {
 		struct attempt *held = container_of(node, struct attempt, all_node);
+		if (held->stuck && h.n_stuck < STUCK_MAX) {
+			size_t i = h.n_stuck++;
+			reins__v1__stuck_attempt__init(&stuck[i]);
+			stuck[i].task_id = held->task_id;
+			stuck[i].attempt = held->number;
+			text_valid(held->stuck, reasons[i], sizeof(reasons[i]));
+			stuck[i].reason = reasons[i];
+			stuck_at[i] = &stuck[i];
+		}
 		Reins__V1__AttemptRef *ref = &refs[h.n_attempts];
 		reins__v1__attempt_ref__init(ref);
 		ref->task_id = held->task_id;
@@ -304,7 +326,7 @@ static int send_draining(struct session *s)
 	if (s->draining) {
 		d.mode = s->drain_mode;
 		pb_duration_set(&within, s->drain_within_ns);
-		if (s->drain_mode == REINS__V1__DRAIN_MODE__DRAIN_REQUEUE)
+		if (s->drain_mode != REINS__V1__DRAIN_MODE__DRAIN_WAIT)
 			d.within = &within;
 	}
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_DRAINING;
@@ -329,6 +351,7 @@ static int send_piece(struct session *s, struct attempt *a, const struct logs_pi
 	log.data.data = (uint8_t *)p->data;
 	log.data.len = p->len;
 	log.dropped_bytes = p->dropped;
+	log.live = p->live;
 	if (p->at_wall_us) {
 		pb_timestamp_set(&at, p->at_wall_us);
 		log.at = &at;
@@ -472,17 +495,6 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
-/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
- * again before the last one was answered. */
-static void hurry_heartbeat(struct session *s)
-{
-	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
-		return;
-	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
-	if (early < s->heartbeat_timer.due_mono_ns)
-		loop_timer_set(&s->heartbeat_timer, early);
-}
-
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
@@ -496,8 +508,6 @@ void session_flush(struct session *s)
 		do
 			r = steps[i](s);
 		while (r > 0);
-	if (s->state == SESSION_UP)
-		hurry_heartbeat(s);
 	if (r == 0 && s->leaving) {
 		s->half_closed = true;
 		loop_timer_stop(&s->heartbeat_timer);

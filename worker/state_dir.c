@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 #define SMALL_FILE_MAX 4096
 #define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
 
@@ -229,26 +231,11 @@ int state_dir_make_attempt(struct state_dir *d, const char *name)
 	return mkdirat(d->attempts_fd, work, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8])
+int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX])
 {
-	static const struct { const char *leaf; int flags; } leaves[] = {
-		{"work", AT_REMOVEDIR}, {"result", 0}, {"metrics", 0}, {"", AT_REMOVEDIR},
-	};
-	int r = 0;
-	for (size_t i = 0; i < ARRAY_LEN(leaves); i++) {
-		char path[STATE_ATTEMPT_NAME_MAX + 16];
-		snprintf(path, sizeof(path), "%s/%s", name, leaves[i].leaf);
-		if (unlinkat(d->attempts_fd, path, leaves[i].flags) < 0 && errno != ENOENT)
-			r = -errno;
-	}
-	if (r < 0) {
-		static unsigned number;
-		snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "old.%d.%u", (int)getpid(), number++);
-		if (renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0)
-			snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "%s", name);
-		return -ENOTEMPTY;
-	}
-	return 0;
+	static unsigned number;
+	snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX, STATE_ASIDE "%d.%lld.%u", (int)getpid(), (long long)clock_boot_ns(), number++);
+	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
 }
 
 static void remove_below(int dir_fd, int depth)

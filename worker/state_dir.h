@@ -5,7 +5,8 @@
  *   store-id           id of the store that the attempts held belong to
  *   outcomes           see spool.h
  *   attempts/ID.N/     of one attempt, from before its start until its outcome is answered:
- *                      work/ (its directory if the task names none), result, metrics
+ *                      work/ (its directory if the task names none), result, metrics; attempt (attempt_file.h); and
+ *                      what its supervisor writes (supervisor/wire.h, log_file.h)
  *
  * The directory belongs to one worker on one machine: a copy of it would report outcomes twice and
  * would claim attempts that run elsewhere, so another id or machine is refused. */
@@ -40,9 +41,9 @@ int state_dir_set_store_id(struct state_dir *d, const char *store_id) MUST_CHECK
 void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[static STATE_ATTEMPT_NAME_MAX]);
 /* Makes attempts/ID.N/ and its work/. An empty one that is there already is taken. */
 int state_dir_make_attempt(struct state_dir *d, const char *name) MUST_CHECK;
-/* Removes it if the program left nothing but result and metrics; -ENOTEMPTY otherwise, with the directory renamed to
- * a name for state_dir_remove_tree, which takes its time. */
-int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8]) MUST_CHECK;
+/* Renames it to a name (which begins with STATE_ASIDE) for state_dir_remove_tree, which takes its time. */
+#define STATE_ASIDE "old."
+int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX]) MUST_CHECK;
 /* Everything below attempts/`name`; symbolic links are not followed. May be called on another thread. */
 void state_dir_remove_tree(int attempts_fd, const char *name);
 /* Calls on_name for each entry of attempts/. */

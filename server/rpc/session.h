@@ -39,7 +39,8 @@ struct session {
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	struct blob *info;
-	char **queues;
+	char **queues, **handlers;
+	char *custom;
 	struct core_attempt *held;
 	size_t n_held, cap_held;
 	struct loop_timer hello_timer;

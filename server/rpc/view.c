@@ -26,6 +26,7 @@ static Reins__V1__Attempt__End end_of(enum store_outcome o)
 	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
 	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
 	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
+	case STORE_EXPIRED: break; /* no attempt ends so */
 	}
 	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
 }

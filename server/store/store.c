@@ -34,10 +34,10 @@ void store_op_done_fields(struct store_op *op)
 		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
 		return;
 	case STORE_RECORD:
-		CLEAR(container_of(op, struct store_record, op)->ret_queue);
+		CLEAR(container_of(op, struct store_record, op)->ret_texts);
 		return;
 	case STORE_TAKE_BACK:
-		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
+		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
 		return;
 	case STORE_RETRY:
 		CLEAR(container_of(op, struct store_retry, op)->ret_queue);
@@ -56,6 +56,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_FILL:
 		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
 		container_of(op, struct store_fill, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_fill, op)->ret_memory);
 		return;
 	case STORE_QUEUES:
 		CLEAR(container_of(op, struct store_queues, op)->ret_names);
@@ -65,6 +66,11 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_due, op)->ret_rows = NULL;
 		container_of(op, struct store_due, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_due, op)->ret_memory);
+		return;
+	case STORE_EXPIRE:
+		container_of(op, struct store_expire, op)->ret_ids = NULL;
+		container_of(op, struct store_expire, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_expire, op)->ret_memory);
 		return;
 	case STORE_STRAYS:
 		container_of(op, struct store_strays, op)->ret_rows = NULL;

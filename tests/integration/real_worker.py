@@ -14,7 +14,9 @@ class Worker:
         self.folder = folder
         self.state = folder / 'state'
         settings = {'server': server, 'id': 'w1', 'slots': 4, 'state-dir': self.state,
-                    'kill-grace': '1s', 'log-level': 'debug'}
+                    'kill-grace': '1s', 'log-level': 'debug',
+                    # Programs outlive a worker: what a test leaves running is to end with it.
+                    'drain': 'requeue', 'orphan-timeout': '5s'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
         self.command = [str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]

@@ -228,7 +228,9 @@ void master_deliver(struct sim *s, struct msg *d)
 			struct core_task *ready = xcalloc(1, sizeof(*ready));
 			*ready = d->ev.task;
 			d->mem = ready;
+			int64_t expires_in_ns = d->ev.expires_in_ns;
 			d->ev = (struct core_event){ .type = CORE_EV_READY, .ready = { ready, 1 } };
+			d->ev.expires_in_ns = expires_in_ns;
 		}
 	}
 	m->inbox[m->n_inbox++] = d;
@@ -287,6 +289,8 @@ void client_submit(struct sim *s, int task)
 		.queue = queues[t->queue],
 		.priority = t->priority,
 		.exclusive = t->exclusive,
+		.handler = t->handler,
+		.custom = t->custom,
 		.need.gpus = task % 7 == 0,
 		.lease_ttl_ns = task % 5 == 0 ? 20 * NS_PER_S : 0,
 		.max_attempts = 1 + task % 3,

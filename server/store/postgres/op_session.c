@@ -159,7 +159,7 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
 	pg_get_core(r, row, 1, ret);
-	ret->queue = store_mem_copy(mem_of(o), ret->queue, strlen(ret->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static int read_adopted(struct pg_batch *b, const PGresult *r)

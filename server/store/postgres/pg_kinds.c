@@ -142,6 +142,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_FILL] = {STMTS(fill), .max_ops = 64},
 	[STORE_QUEUES] = {STMTS(queues), .max_ops = 1},
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
+	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},

@@ -70,6 +70,7 @@ void sq_session_run(struct sq_ctx *x, struct store_op *op);
 void sq_fill_run(struct sq_ctx *x, struct store_op *op);
 void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
+void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);

@@ -51,6 +51,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
 	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL, false},
 	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
+	[STORE_EXPIRE] = {SQ_WRITE, sq_expire_run, NULL, false},
 	[STORE_STRAYS] = {SQ_READ, sq_strays_run, NULL, false},
 	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
 	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
