@@ -61,6 +61,7 @@ struct command {
 	/* Makes no call with the connection's flags: its settings do not begin with common_conf, and of `cli` only name and
 	 * loop are set.  It watches for signals itself. */
 	bool alone;
+	bool unlisted; /* no server answers it yet */
 	const char *other_output; /* a value of --output that this command alone knows; NULL: none */
 };
 

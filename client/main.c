@@ -18,7 +18,8 @@ static void print_help(void)
 	out_line("reins runs programs on a pool of machines and never loses track of one.\n\n"
 		 "Usage: reins COMMAND [flags] [arguments]\n\nCommands:");
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		out_line("  %-8s  %s", commands[i]->name, commands[i]->summary);
+		if (!commands[i]->unlisted)
+			out_line("  %-8s  %s", commands[i]->name, commands[i]->summary);
 	out_line("\nFor example:\n"
 		 "  reins dev                           in one terminal, and in another:\n"
 		 "  reins submit --wait -- echo hello\n\n"

@@ -185,7 +185,7 @@ static int send_heartbeat(struct session *s)
 	s->heartbeat_number = sent.number;
 	s->sent[sent.number % HEARTBEATS_MAX] = sent;
 	session_arm_ack(s);
-	loop_timer_set(&s->heartbeat_timer, sent.mono_ns + s->interval_ns);
+	loop_timer_set(&s->heartbeat_timer, sent.mono_ns + (sent.number == 1 ? lease_second_beat_ns(&s->rng, s->interval_ns) : s->interval_ns));
 	return 0;
 }
 

@@ -178,6 +178,7 @@ void job_free(struct core *c, struct job *j)
 	if (j->worker)
 		detach(c, j);
 	blob_unref(j->spec);
+	free(j->refusal);
 	free(j);
 }
 

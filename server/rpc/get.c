@@ -1,4 +1,4 @@
-/* GetTask (with `wait`) and CancelTask: both end in reading one task. */
+/* GetTask (with `wait`), CancelTask and RetryTask: all end in reading one task. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +18,8 @@ struct get_call {
 	struct grpc_call *call; /* NULL once it is over */
 	struct store_get get;
 	struct store_cancel cancel;
+	struct store_retry retry;
+	char *words; /* of the cancel, owned */
 	struct store_metrics_read metrics; /* the newest points of the newest attempt */
 	struct engine_waiter waiter;
 	struct rpc_parked parked;
@@ -35,6 +37,9 @@ static void get_free(struct get_call *g)
 	list_remove(&g->parked.node);
 	loop_timer_stop(&g->timer);
 	store_op_done_fields(&g->get.op);
+	if (g->retry.op.kind == STORE_RETRY)
+		store_op_done_fields(&g->retry.op);
+	free(g->words);
 	store_op_done_fields(&g->metrics.op);
 	if (g->call)
 		grpc_call_set_user(g->call, NULL);
@@ -59,6 +64,11 @@ void get_on_end(struct grpc_call *call, bool finished)
 }
 
 void cancel_on_end(struct grpc_call *call, bool finished)
+{
+	get_on_end(call, finished);
+}
+
+void retry_on_end(struct grpc_call *call, bool finished)
 {
 	get_on_end(call, finished);
 }
@@ -247,6 +257,8 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	struct uuid id;
 	struct get_call *g = NULL;
+	char words[320];
+	snprintf(words, sizeof(words), "cancelled%s%.255s", *req->reason ? ": " : "", req->reason);
 	if (strlen(req->reason) > 255)
 		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "reason", "reason: longer than 255 bytes");
 	else if (rpc_parse_id(call, req->task_id, &id) == 0)
@@ -258,5 +270,72 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	g->cancel.op.kind = STORE_CANCEL;
 	g->cancel.op.done = on_cancelled;
 	g->cancel.id = id;
+	g->words = xstrdup(words);
+	g->cancel.words = g->words;
 	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
+}
+
+static void refuse_retry(struct get_call *g)
+{
+	static const char *const states[] = { "?", "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED" };
+	const struct store_retry *o = &g->retry;
+	switch (o->ret_verdict) {
+	case STORE_RETRY_ANOTHER:
+		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "attempt",
+			   "attempt: %d is not the newest attempt of the task, which is %d (0: it was cancelled before its first)",
+			   (int)o->attempt, (int)o->ret_attempt);
+		return;
+	case STORE_RETRY_COMPLETED:
+	case STORE_RETRY_NOT_ENDED:
+		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id",
+			   "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
+			   states[o->ret_state], (int)o->ret_attempt);
+		return;
+	default:
+		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	}
+}
+
+static void on_retried(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, retry.op);
+	g->reading = false;
+	engine_retried(g->rpc->engine, &g->retry);
+	if (!g->call) {
+		get_free(g);
+	} else if (op->result != STORE_OK) {
+		rpc_refuse_store(g->call, op);
+		get_over(g);
+	} else if (g->retry.ret_verdict != STORE_RETRY_DONE) {
+		refuse_retry(g);
+		get_over(g);
+	} else {
+		read_task(g);
+	}
+}
+
+void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	Reins__V1__RetryTaskRequest *req = rpc_unpack(call, &reins__v1__retry_task_request__descriptor, data, len);
+	if (!req)
+		return;
+	struct uuid id;
+	struct get_call *g = NULL;
+	int32_t attempt = req->attempt;
+	if (rpc_parse_id(call, req->task_id, &id) == 0) {
+		if (attempt < 0)
+			rpc_refuse(call, STATUS_INVALID_ARGUMENT, "attempt",
+				   "attempt: %d; the newest attempt is wanted, or 0 for a task that was cancelled before its first", (int)attempt);
+		else
+			g = get_call_new(call, &id);
+	}
+	pb_free(req);
+	if (!g)
+		return;
+	g->reading = true;
+	g->retry.op.kind = STORE_RETRY;
+	g->retry.op.done = on_retried;
+	g->retry.id = id;
+	g->retry.attempt = attempt;
+	store_submit(engine_store(g->rpc->engine), &g->retry.op);
 }

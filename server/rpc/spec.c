@@ -34,6 +34,11 @@ bool spec_name_ok(const char *s)
 	return name_chars(s, RPC_NAME_MAX);
 }
 
+bool spec_label_ok(const char *key, const char *value)
+{
+	return name_chars(key, RPC_LABEL_KEY_MAX) && strlen(value) <= RPC_LABEL_VALUE_MAX;
+}
+
 struct checker {
 	const Reins__V1__TaskSpec *spec;
 	const struct rpc_limits *limits;

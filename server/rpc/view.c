@@ -84,8 +84,54 @@ struct attempt_view {
 	Reins__V1__Attempt a;
 	struct times times;
 	char instance[2 * CORE_INSTANCE_LEN + 1];
+	Google__Protobuf__Duration lease;
+	char *devices; /* the text behind a.devices */
 	char error[]; /* ERROR_TEXT_MAX + 1 when there is an error text */
 };
+
+static void attempt_view_free(Reins__V1__Attempt *a)
+{
+	struct attempt_view *v = container_of(a, struct attempt_view, a);
+	free(a->devices);
+	free(v->devices);
+	free(v);
+}
+
+/* Cuts the text at its spaces. */
+static int add_devices(struct attempt_view *v, const char *text)
+{
+	size_t n = 1;
+	for (const char *p = text; *p; p++)
+		n += *p == ' ';
+	v->devices = strdup(text);
+	v->a.devices = calloc(n, sizeof(*v->a.devices));
+	if (!v->devices || !v->a.devices)
+		return -ENOMEM;
+	char *rest = v->devices, *name;
+	while ((name = strsep(&rest, " ")))
+		if (*name)
+			v->a.devices[v->a.n_devices++] = name;
+	return 0;
+}
+
+static void add_place(struct attempt_view *v, const struct store_attempt_row *row)
+{
+	Reins__V1__Attempt *a = &v->a;
+	if (row->has_instance) {
+		for (size_t i = 0; i < CORE_INSTANCE_LEN; i++)
+			snprintf(v->instance + 2 * i, 3, "%02x", row->instance[i]);
+		a->instance = v->instance;
+	}
+	a->session = row->session;
+	if (row->lease_ns > 0) {
+		pb_duration_set(&v->lease, row->lease_ns);
+		a->lease_ttl = &v->lease;
+	}
+	a->oom_killed = row->oom_killed;
+	/* Of one that has not ended it is the cause of its wish. */
+	if (row->outcome)
+		a->cause = (char *)(uintptr_t)(row->cause ? row->cause : cause_of(row->outcome));
+}
 
 static struct attempt_view *attempt_view(const struct store_attempt_row *row, bool with_error)
 {
@@ -109,8 +155,12 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row, bo
 	a->error = v->error;
 	if (with_error)
 		a->error_raw = text_and_raw(row->error, v->error);
-	a->cause = (char *)(uintptr_t)cause_of(row->outcome);
 	a->log_bytes = row->log_end;
+	add_place(v, row);
+	if (row->devices && add_devices(v, row->devices)) {
+		attempt_view_free(a);
+		return NULL;
+	}
 	return v;
 }
 
@@ -160,6 +210,32 @@ static int add_bytes(const struct store_task *t, bool full, const Reins__V1__Tas
 	return rc;
 }
 
+/* The attempt's own, or what a person would ask for next. */
+static int add_error(const struct store_task *t, Reins__V1__Task *m, char **ret_text)
+{
+	bool lost = t->state == STORE_FAILED && t->outcome == STORE_WORKER_LOST;
+	bool reason = t->state == STORE_CANCELLED && !t->error.len && t->cause && strncmp(t->cause, "cancelled: ", 11) == 0;
+	if (!t->error.len && !lost && !reason)
+		return 0;
+	char *text = malloc(ERROR_TEXT_MAX + 1);
+	if (!text)
+		return -ENOMEM;
+	*ret_text = m->error = text;
+	if (reason) {
+		utf8_make_valid(t->cause, strlen(t->cause), text, ERROR_TEXT_MAX + 1, NULL);
+		return 0;
+	}
+	size_t n = 0;
+	if (lost)
+		n = (size_t)snprintf(text, ERROR_TEXT_MAX, "lost with its worker %d times, and is not tried again%s", (int)t->losses,
+				     t->error.len ? ": " : "");
+	if (!lost)
+		m->error_raw = text_and_raw(t->error, text);
+	else
+		utf8_make_valid(t->error.data, t->error.len, text + n, ERROR_TEXT_MAX + 1 - n, NULL);
+	return 0;
+}
+
 int view_task(const struct store_task *t, bool full, const char *pending_reason, struct buf *b)
 {
 	char id[UUID_TEXT_LEN + 1], trace[TRACEPARENT_LEN + 1] = "";
@@ -192,13 +268,8 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 		m.exit_code = t->exit_code;
 	}
 	m.signal = t->has_signal ? t->signal : 0;
-	if (t->error.len) {
-		error = malloc(ERROR_TEXT_MAX + 1);
-		if (!error)
-			return -ENOMEM;
-		m.error_raw = text_and_raw(t->error, error);
-		m.error = error;
-	}
+	if (add_error(t, &m, &error))
+		return -ENOMEM;
 	m.result_bytes = t->result_too_large ? t->result_too_large : t->result_len;
 	m.result_dropped = t->result_too_large > 0;
 	int rc = 0;
@@ -210,7 +281,7 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 	if (rc == 0)
 		rc = add_bytes(t, full, &m, b);
 	for (size_t i = 0; i < m.n_attempts; i++)
-		free(container_of(m.attempts[i], struct attempt_view, a));
+		attempt_view_free(m.attempts[i]);
 	free(m.attempts);
 	return rc;
 }

@@ -1,4 +1,4 @@
-/* The tests of suite_more.c and suite_metrics.c, for the table in suite.c. */
+/* The tests of the suite's other files, for the table in suite.c. */
 #ifndef TESTS_STORE_SUITE_PARTS_H
 #define TESTS_STORE_SUITE_PARTS_H
 
@@ -29,5 +29,21 @@ void list_leaves_out(void **state);
 void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+/* suite_worker.c */
+void worker_row(void **state);
+void workers_pages(void **state);
+void drain_holds(void **state);
+void gone_until_it_comes(void **state);
+
+void ends_table(void **state);
+void delay_of_the_row(void **state);
+void retry_puts_back(void **state);
+void retry_names_the_attempt(void **state);
+void retry_closes(void **state);
+void retry_exclusive_waits(void **state);
+void attempt_fields(void **state);
+void fields_after_adoption(void **state);
+void cancel_keeps_the_reason(void **state);
+void list_with_attempts(void **state);
 
 #endif

@@ -108,6 +108,23 @@ static void lease_numbers(void **state)
 	assert_int_equal(lease_ack_timeout_ns(NS_PER_S, NS_PER_S), 50 * NS_PER_MS);
 }
 
+/* Spread over the whole range, and never outside. */
+static void second_beats(void **state)
+{
+	struct rng rng;
+	int low = 0, high = 0;
+	rng_seed(&rng, 3);
+	for (int i = 0; i < 1000; i++) {
+		int64_t at = lease_second_beat_ns(&rng, 1000);
+		assert_in_range(at, 250, 1000);
+		low += at < 325;
+		high += at > 925;
+	}
+	assert_in_range(low, 50, 200);
+	assert_in_range(high, 50, 200);
+	assert_in_range(lease_second_beat_ns(&rng, 1), 0, 1);
+}
+
 /* ---- backoff ---- */
 
 static void backoff_grows_and_resets(void **state)
@@ -383,6 +400,7 @@ int main(void)
 		cmocka_unit_test(machine_stops),
 		cmocka_unit_test(machine_walks),
 		cmocka_unit_test(lease_numbers),
+		cmocka_unit_test(second_beats),
 		cmocka_unit_test(backoff_grows_and_resets),
 		cmocka_unit_test(backoff_jitter),
 		cmocka_unit_test(logs_one_count_over_both_streams),

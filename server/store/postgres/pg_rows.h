@@ -25,12 +25,26 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 
 /* The columns that the three narrow tables share, in this order; `x` is the table's alias with its dot. */
 #define PG_CORE_COLUMNS 16
+#define PG_CORE_LOSSES 5 /* that one's place: it is not in core_task */
 #define PG_CORE_OF(x) \
 	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " x "failures, " x "losses, " x "cpu, " x "memory, " x \
 	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
 	  "backoff_multiplier, " x "queue"
 #define PG_CORE PG_CORE_OF("")
+/* The same with the counts of what the row becomes. */
+#define PG_CORE_WITH(x, failures, losses) \
+	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " failures ", " losses ", " x "cpu, " x "memory, " x \
+	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
+	  "backoff_multiplier, " x "queue"
+/* What a row of `task` has of them: all but the counts, in the same order; and what stands behind the counts. */
+#define PG_TASK_ASKS_OF(x)                                                                                      \
+	x "cpu, " x "memory, " x "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x \
+	  "backoff_max_ns, " x "backoff_multiplier, " x "queue"
+#define PG_TASK_CORE_OF(x) x "id AS task_id, " x "seq, " x "neg_priority, " PG_TASK_ASKS_OF(x)
 /* Reads them from column `col` on; ret->queue lives as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
+
+/* drain_mode, drain_within_ns, drain_reason from column `col` on. */
+void pg_get_drain(const PGresult *r, int row, int col, struct store_mem **mem, struct store_drain_wish *ret);
 
 #endif

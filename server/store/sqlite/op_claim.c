@@ -1,5 +1,5 @@
-/* CLAIM: PENDING to RUNNING for whoever takes the ready row out.  A delayed row is claimed by a master whose own
- * clock ran the delay. */
+/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, or a delayed one whose time has come: a window that
+ * remembers the task from before knows nothing of the delay. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op)
 	struct sq_db *db = &x->db;
 	struct sq_running r = {.session = o->to.session, .lease_ns = o->to.lease_ns, .dispatched_us = x->now_wall_us};
 	o->ret_won = false;
-	if (!take_ready(db, &o->task, &r.core) && !sq_delayed_take(db, &o->task.id, &r.core))
+	if (!take_ready(db, &o->task, &r.core) && !sq_delayed_take(db, &o->task.id, x->now_wall_us, &r.core))
 		return;
 	r.core.task.attempt++;
 	snprintf(r.worker, sizeof(r.worker), "%s", o->to.worker);

@@ -107,7 +107,7 @@ static size_t move_due(struct sq_ctx *x, struct store_due *o, size_t limit)
 		sq_core_read(q, 0, &rows[n++]);
 	o->ret_rows = n ? store_mem_get(mem, n * sizeof(*o->ret_rows)) : NULL;
 	for (size_t i = 0; i < n; i++) {
-		if (sq_delayed_take(db, &rows[i].task.id, &rows[i]))
+		if (sq_delayed_take(db, &rows[i].task.id, INT64_MAX, &rows[i]))
 			sq_ready_put(db, &rows[i], NULL);
 		o->ret_rows[i] = rows[i].task;
 		o->ret_rows[i].queue = store_mem_copy(mem, rows[i].queue, strlen(rows[i].queue));

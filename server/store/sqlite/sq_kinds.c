@@ -1,5 +1,7 @@
 /* The table of kinds: who runs each, and what one holds.  An outcome and a piece of log wait for the store's return:
  * nobody would ask for them again soon. */
+#include <string.h>
+
 #include "server/store/sqlite/sq.h"
 #include "server/store/store_metrics.h"
 
@@ -18,10 +20,16 @@ static size_t insert_bytes(const struct store_op *op)
 static size_t record_bytes(const struct store_op *op)
 {
 	const struct store_record *o = OP(store_record, op);
-	return BASE_COST + o->error.len + (o->result ? o->result->len : 0);
+	return 2 * BASE_COST + o->error.len + (o->devices ? strlen(o->devices) : 0) + (o->result ? o->result->len : 0);
 }
 
 static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
+static size_t session_bytes(const struct store_op *op)
+{
+	const struct store_session_open *o = OP(store_session_open, op);
+	return BASE_COST + o->n_held * 64 + (o->hello ? o->hello->len : 0);
+}
+
 static size_t metrics_bytes(const struct store_op *op)
 {
 	const struct store_metrics *o = OP(store_metrics, op);
@@ -31,14 +39,13 @@ static size_t metrics_bytes(const struct store_op *op)
 	return n;
 }
 
-static size_t session_bytes(const struct store_op *op) { return BASE_COST + OP(store_session_open, op)->n_held * 64; }
-
 const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes, false},
 	[STORE_CLAIM] = {SQ_WRITE, sq_claim_run, NULL, false},
 	[STORE_RECORD] = {SQ_WRITE, sq_record_run, record_bytes, true},
 	[STORE_TAKE_BACK] = {SQ_WRITE, sq_take_back_run, NULL, false},
 	[STORE_CANCEL] = {SQ_WRITE, sq_cancel_run, NULL, false},
+	[STORE_RETRY] = {SQ_WRITE, sq_retry_run, NULL, false},
 	[STORE_SESSION_OPEN] = {SQ_WRITE, sq_session_run, session_bytes, false},
 	[STORE_STARTED] = {SQ_WRITE, sq_started_run, NULL, false},
 	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
@@ -51,6 +58,9 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_METRICS_READ] = {SQ_READ, sq_metrics_read_run, NULL, false},
 	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
+	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
+	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},
+	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
 };
