@@ -359,6 +359,8 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
 	cmocka_unit_test(strays_pages), cmocka_unit_test(strays_show_the_beat),
+	cmocka_unit_test(asks_are_kept), cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
+	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

@@ -1,4 +1,4 @@
-/* The tests of suite_more.c, for the table in suite.c. */
+/* The tests of suite_more.c and suite_asks.c, for the table in suite.c. */
 #ifndef TESTS_STORE_SUITE_PARTS_H
 #define TESTS_STORE_SUITE_PARTS_H
 
@@ -25,5 +25,11 @@ void list_leaves_out(void **state);
 void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+/* suite_asks.c */
+void asks_are_kept(void **state);
+void expiry_of_ready(void **state);
+void expiry_of_delayed(void **state);
+void expiry_in_pages(void **state);
+void given_out_never_expires(void **state);
 
 #endif
