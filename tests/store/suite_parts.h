@@ -46,5 +46,11 @@ void attempt_fields(void **state);
 void fields_after_adoption(void **state);
 void cancel_keeps_the_reason(void **state);
 void list_with_attempts(void **state);
+/* suite_asks.c */
+void asks_are_kept(void **state);
+void expiry_of_ready(void **state);
+void expiry_of_delayed(void **state);
+void expiry_in_pages(void **state);
+void given_out_never_expires(void **state);
 
 #endif

@@ -133,6 +133,11 @@ enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
 
+/* The script that leads from version `from` to the next; for tests that make an older store. */
+const char *sq_schema_script(bool logs, int from);
+#define SQ_TASKS_ID 0x5265696e /* application_id: "Rein" */
+#define SQ_LOGS_ID 0x52656c67  /* "Relg" */
+
 /* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;
 

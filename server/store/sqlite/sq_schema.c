@@ -82,15 +82,14 @@ static const char logs_2[] =
 	"CREATE TABLE metric (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, point BLOB NOT NULL, "
 	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
 
-#define TASKS_ID 0x5265696e /* "Rein" */
-#define LOGS_ID 0x52656c67  /* "Relg" */
-
 struct schema {
 	int64_t application_id;
 	int n;
 	const char *migrations[2];
 };
-static const struct schema schemas[2] = {{TASKS_ID, 2, {tasks_1, tasks_2}}, {LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 2, {tasks_1, tasks_2}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+
+const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
 static int64_t ask(struct sq_db *db, const char *sql)
 {
