@@ -120,6 +120,7 @@ struct core_adopted {
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t log_dropped; /* of these, bytes that are not kept */
 };
 
 /* A running row, and the master that opened its worker's newest session. */
