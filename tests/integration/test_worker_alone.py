@@ -296,20 +296,26 @@ def test_log_limit(master, make_worker):
     make_worker(log_limit='100KiB')
     a = master.ended(master.run(master.session(), 'sh', '-c', 'seq 100000; echo late >&2'), deadline=60)
     expected = b''.join(b'%d\n' % i for i in range(1, 100001))
-    assert a.log == expected[:100 * 1024]
-    assert a.dropped == len(expected) + 5 - 100 * 1024
-    assert a.outcome.log_end == len(expected) + 5
-    assert [p[3] > 0 for p in a.pieces] == [False] * (len(a.pieces) - 1) + [True]
+    whole = expected + b'late\n'
+    # Three quarters of the limit for the start; of the end between an eighth and a quarter.
+    assert [p[3] > 0 for p in a.pieces].count(True) == 1
+    gap = next(p for p in a.pieces if p[3])
+    assert gap[1] == 75 * 1024
+    for _, at, data, _ in a.pieces:
+        assert data == whole[at:at + len(data)]
+    assert 75 * 1024 + 12.5 * 1024 <= len(a.log) <= 100 * 1024
+    assert a.dropped == len(whole) - len(a.log)
+    assert a.log.endswith(b'late\n') and a.outcome.log_end == len(whole)
 
 
-def test_a_fast_printer_waits_for_the_store(master, worker, session):
-    """Nothing is stored: the worker holds about a MiB and lets the program wait, and heartbeats go on."""
+def test_a_store_that_is_slow_holds_up_nobody(master, worker, session):
+    """Nothing is stored: the worker sends no more than the window, the program runs on, and heartbeats go on."""
     master.auto_log_ack = False
     key = master.run(session, 'sh', '-c', 'head -c 50000000 /dev/zero | tr "\\0" x')
     master.wait(lambda: master.attempts[key].log_end > 500000, 'some log')
     n = len(session.heartbeats)
     master.wait(lambda: len(session.heartbeats) > n + 5, 'heartbeats meanwhile')
-    assert master.attempts[key].log_end < 3 << 20
+    assert 900_000 < master.attempts[key].log_end <= 1 << 20
     status = pathlib.Path(f'/proc/{worker.process.pid}/status').read_text()
     assert int(re.search(r'VmRSS:\s+(\d+)', status).group(1)) < 200_000
     master.auto_log_ack = True
@@ -331,7 +337,32 @@ def test_a_program_does_not_wait_for_a_master_that_is_away(master, session, tmp_
     master.auto_welcome = True
     a = master.ended(key, deadline=30)
     assert a.log_end == a.outcome.log_end == 8000000
-    assert len(a.log) + a.dropped == 8000000 and len(a.log) > 500000
+    assert a.log == b'x' * 8000000
+    assert a.most_in_flight <= 1 << 20
+
+
+def test_what_is_behind_the_head_goes_live_to_those_who_follow(master, make_worker, tmp_path):
+    make_worker(log_limit='64KiB')
+    s = master.session()
+    go, more = tmp_path / 'go', tmp_path / 'more'
+    script = f"""head -c 60000 /dev/zero | tr '\\0' h
+while [ ! -e {go} ]; do sleep 0.02; done; echo one; echo two >&2
+while [ ! -e {more} ]; do sleep 0.02; done; seq 20000; echo end"""
+    key = master.run(s, 'sh', '-c', script)
+    a = master.attempts[key]
+    master.wait(lambda: a.log_end == 48 * 1024, 'the head')
+    s.follow(key)
+    master.wait(lambda: sum(len(d) for _, _, d in a.live) == 60000 - 48 * 1024, 'what came before it was followed')
+    go.touch()
+    master.wait(lambda: {(1, b'one\n'), (2, b'two\n')} <= {(st, d) for st, _, d in a.live}, 'live lines')
+    assert a.log_end == 48 * 1024 and not a.outcomes
+    s.follow(key, False)
+    n = len(a.live)
+    more.touch()
+    master.ended(key)
+    assert len(a.live) == n and a.log.endswith(b'end\n')
+    # What was live came again where it is kept, and what is not kept was told.
+    assert a.log_end == a.outcome.log_end and a.dropped == a.log_end - len(a.log) > 0
 
 
 # ---- stopping

@@ -170,9 +170,12 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 		data += bytes_of(&o->pieces[i]);
 		cost += bytes_of(&o->pieces[i]) + ROW_COST;
 	}
-	o->ret_fenced = !is_ours(x, o) && !are_stored(x, o);
+	bool ours = is_ours(x, o);
+	o->ret_fenced = !ours && !are_stored(x, o);
+	if (!ours)
+		return;
 	/* That something is not kept can always be said. */
-	if (!o->ret_fenced && data && !make_room(x, cost)) {
+	if (data && !make_room(x, cost)) {
 		if (are_stored(x, o))
 			return;
 		op->result = STORE_REFUSED;
@@ -180,7 +183,7 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 			 (long long)x->room.max);
 		return;
 	}
-	for (size_t i = 0; i < o->n && !o->ret_fenced && !x->logs.rc; i++)
+	for (size_t i = 0; i < o->n && !x->logs.rc; i++)
 		put(x, o, &o->pieces[i]);
 }
 
