@@ -201,9 +201,6 @@ static void wait_for_news(struct logs_call *l)
 
 static void go_live(struct logs_call *l)
 {
-	struct core_attempt at = { l->id, l->attempt };
-	if (!l->live.of)
-		follow_begin(l->rpc, &l->live, &at, l->worker);
 	l->caught_up = true;
 	if (send_live(l))
 		wait_for_news(l);
@@ -335,6 +332,10 @@ static void on_looked(struct store_op *op)
 		if (t->attempts[i].attempt == l->attempt)
 			l->log_end = t->attempts[i].log_end;
 	snprintf(l->worker, sizeof(l->worker), "%s", t->worker ? t->worker : "");
+	/* Before the first read, so that nothing falls between the two. */
+	struct core_attempt at = { l->id, l->attempt };
+	if (l->follow && l->attempt > 0 && !l->ended && !l->live.of)
+		follow_begin(l->rpc, &l->live, &at, l->worker);
 	if (l->attempt > 0)
 		read_on(l);
 	else if (l->again) /* none yet, and news came while we looked */

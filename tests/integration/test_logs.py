@@ -9,12 +9,13 @@ import grpc
 import pytest
 
 import stubs
-from cluster import PATIENCE, State, wait_for
+from cluster import PATIENCE, wait_for
 from fake_worker import Kind, Verdict, hold
 from proxy import Proxy
 from refusals import refused
 
 T = stubs.tasks
+State = stubs.task.Task
 MIB = 1 << 20
 
 
@@ -106,23 +107,26 @@ def test_live_then_the_store(either, make_worker):
 def test_following_ends_with_the_last_follower(either, make_worker):
     worker = make_worker(either, policy=hold)
     ref = worker.wait_dispatch(either.submit().id)
+    worker.log(ref, 0, b"h")
     readers = [Reader(either, ref[0]) for _ in range(3)]
+    for r in readers:
+        r.wait(lambda: r.bytes == b"h")
     worker.wait(lambda: worker.follows.get(ref), "followed")
     for r in readers[:2]:
         r.call.cancel()
         r.end()
-    worker.log(ref, 0, b"x", live=True)
-    readers[2].wait(lambda: readers[2].bytes == b"x")
+    worker.log(ref, 1, b"x", live=True)
+    readers[2].wait(lambda: readers[2].bytes == b"hx")
     # Another session is told too.
     worker.follows.clear()
     worker.connect()
     worker.wait(lambda: worker.follows.get(ref), "followed again")
-    worker.log(ref, 1, b"y", live=True)
-    readers[2].wait(lambda: readers[2].bytes == b"xy")
+    worker.log(ref, 2, b"y", live=True)
+    readers[2].wait(lambda: readers[2].bytes == b"hxy")
     readers[2].call.cancel()
     worker.wait(lambda: worker.follows.get(ref) is False, "followed no more")
-    worker.log(ref, 2, b"z", live=True)  # to nobody
-    worker.outcome(ref, log_end=0)
+    worker.log(ref, 3, b"z", live=True)  # to nobody
+    worker.outcome(ref, log_end=1)
     assert worker.wait_verdict(ref) == Verdict.RECORDED
 
 
@@ -131,10 +135,12 @@ def test_a_slow_follower_misses_what_it_does_not_take(either, make_worker):
     worker = make_worker(either, policy=hold)
     ref = worker.wait_dispatch(either.submit().id)
     gate = threading.Event()
-    slow, quick = Reader(either, ref[0], slow=gate), Reader(either, ref[0])
-    worker.wait(lambda: worker.follows.get(ref), "followed")
     block, n = b"b" * 32768, 300
-    for i in range(n):
+    worker.log(ref, 0, block)
+    slow, quick = Reader(either, ref[0], slow=gate), Reader(either, ref[0])
+    for r in (slow, quick):
+        r.wait(lambda: r.at == len(block))
+    for i in range(1, n):
         worker.log(ref, i * len(block), block, live=True)
         if i % 2:
             quick.wait(lambda: quick.at >= i * len(block), "the quick one")
@@ -143,7 +149,7 @@ def test_a_slow_follower_misses_what_it_does_not_take(either, make_worker):
     worker.wait_heartbeat_acked()
     gate.set()
     worker.log(ref, n * len(block), b"end", live=True)
-    worker.log(ref, 0, b"", dropped=n * len(block))
+    worker.log(ref, len(block), b"", dropped=(n - 1) * len(block))
     worker.log(ref, n * len(block), b"end")
     worker.outcome(ref, log_end=n * len(block) + 3)
     assert slow.end().error is None and slow.bytes.endswith(b"end")
@@ -153,7 +159,7 @@ def test_a_slow_follower_misses_what_it_does_not_take(either, make_worker):
 
 
 def test_attempts_that_there_are(either, make_worker):
-    worker = make_worker(either, policy=hold)
+    worker = make_worker(either, policy=hold, queues=["default"])
     retry = stubs.task.RetryPolicy(max_attempts=2)
     made = either.submit(retry=retry)
     ref = worker.wait_dispatch(made.id, 1)
