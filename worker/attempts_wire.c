@@ -26,18 +26,6 @@ void dispatch_unref(struct dispatch *d)
 	free(d);
 }
 
-static void refuse_task(struct attempts *s, const Reins__V1__DispatchedTask *t, Reins__V1__RefusedAttempt__Cause cause,
-			const char *text)
-{
-	struct refused *r = xcalloc(1, sizeof(*r));
-	snprintf(r->task_id, sizeof(r->task_id), "%s", t->task_id);
-	r->number = t->attempt;
-	r->cause = cause;
-	r->text = text;
-	list_push_back(&s->refused, &r->node);
-	attempts_news(s);
-}
-
 /* NULL: taken. */
 static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__DispatchedTask *t,
 			Reins__V1__RefusedAttempt__Cause *ret_cause)
@@ -61,11 +49,19 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	if (s->draining)
 		return "the worker drains";
 	*ret_cause = CAUSE(PAUSED);
-	if (attempts_paused(s))
-		return "the worker takes no tasks now";
+	const char *paused = attempts_paused(s);
+	if (paused)
+		return paused;
 	*ret_cause = CAUSE(BUSY);
 	if (s->n_busy >= (size_t)s->cfg.slots)
 		return "all slots are taken";
+	struct holding holding;
+	bool busy;
+	const char *why = resources_take(&s->cfg.confine->resources, t->spec->resources, &busy, &holding);
+	if (why) {
+		*ret_cause = busy ? CAUSE(BUSY) : CAUSE(UNSUPPORTED);
+		return why;
+	}
 	/* A newer attempt is proof that the older one was given away. */
 	if (newest && attempt_state_holds_slot(newest->state))
 		attempt_fence(newest);
@@ -73,11 +69,13 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	d->refs++;
 	a->dispatch = d;
 	a->work = t;
+	a->holding = holding;
+	a->devices = resources_devices(&s->cfg.confine->resources, &holding);
+	a->n_devices = holding.n_gpus;
 	a->exclusive = t->exclusive;
 	a->timeout_ns = timeout;
 	lease_rule_set(&a->lease, lease, s->cfg.kill_grace_ns);
-	if (a->exclusive)
-		list_push_back(&s->exclusive, &a->exclusive_node);
+	a->trial = launch_health_taken(&s->health);
 	list_push_back(&s->to_start, &a->start_node);
 	loop_mark(s->cfg.loop, &s->start_dirty);
 	attempts_say(a, SAY_ACCEPTED);
@@ -91,7 +89,7 @@ void attempts_dispatch(struct attempts *s, struct dispatch *d)
 		Reins__V1__RefusedAttempt__Cause cause;
 		const char *text = take(s, d, m->tasks[i], &cause);
 		if (text)
-			refuse_task(s, m->tasks[i], cause, text);
+			attempts_say_refused(s, m->tasks[i]->task_id, m->tasks[i]->attempt, cause, text);
 	}
 }
 
@@ -103,8 +101,7 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 	if (reason == REINS__V1__STOP__REASON__FENCED)
 		attempt_fence(a);
 	else
-		attempt_stop(a, reason == REINS__V1__STOP__REASON__RECALLED ? EVENT_RECALL : EVENT_STOP,
-			     REINS__V1__OUTCOME__KIND__STOPPED, reason, text);
+		attempt_stop(a, reason == REINS__V1__STOP__REASON__RECALLED ? EVENT_RECALL : EVENT_STOP, reason, text);
 }
 
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number)
@@ -167,7 +164,7 @@ void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns)
 {
 	s->s_boot_ns = max_i64(s->s_boot_ns, encoded_boot_ns);
 	attempts_wake_waiting(s);
-	attempts_arm_lease(s);
+	attempts_renew(s);
 }
 
 void attempts_session_up(struct attempts *s)

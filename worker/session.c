@@ -259,6 +259,7 @@ struct session *session_new(const struct session_config *cfg)
 	s->cfg = *cfg;
 	list_init(&s->hello);
 	buf_init(&s->scratch, 16u << 20);
+	rng_seed(&s->rng, rng_process_next());
 	loop_dirty_init(&s->dirty, LOOP_WORK, on_dirty);
 	loop_timer_init(&s->heartbeat_timer, cfg->loop, on_heartbeat_timer);
 	loop_timer_init(&s->ack_timer, cfg->loop, on_ack_timer);

@@ -45,7 +45,7 @@ static const char set_sql[] =
 /* What reins.make_partitions does for weeks to come; the format has the week's Monday. */
 static const char week_sql[] =
 	"DO $$ DECLARE monday timestamp := date_trunc('week', to_timestamp(%lld) AT TIME ZONE 'UTC'); parent text; part text; "
-	"BEGIN PERFORM pg_advisory_xact_lock(7239204117); FOREACH parent IN ARRAY ARRAY['task', 'ended', 'attempt', 'log'] LOOP "
+	"BEGIN PERFORM pg_advisory_xact_lock(7239204117); FOREACH parent IN ARRAY ARRAY['task', 'ended', 'attempt', 'log', 'metric'] LOOP "
 	"part := parent || to_char(monday, '_YYYYMMDD'); CONTINUE WHEN to_regclass('reins.' || part) IS NOT NULL; "
 	"EXECUTE format('CREATE TABLE reins.%%I (LIKE reins.%%I INCLUDING ALL)', part, parent); "
 	"IF parent = 'task' THEN EXECUTE format('ALTER TABLE reins.%%I SET (toast_tuple_target = 4080)', part); END IF; "
@@ -265,7 +265,7 @@ int move_target_copied(struct move_target *t, const struct move_table *table, in
 
 int move_target_batch(struct move_target *t, const struct move_table *table, struct move_error *e)
 {
-	char sql[900];
+	char sql[1000];
 	snprintf(sql, sizeof(sql), "BEGIN; COPY reins.%s (%s) FROM STDIN (FORMAT binary)", table->name, table->columns);
 	if (tell(t, e, sql) < 0)
 		return -1;
@@ -325,7 +325,7 @@ static void add_message(struct move_digest *d, const char *data, size_t len, boo
 
 int move_target_digest(struct move_target *t, const struct move_table *table, struct move_digest *ret, struct move_error *e)
 {
-	char sql[900], *data;
+	char sql[1000], *data;
 	snprintf(sql, sizeof(sql), "COPY (SELECT %s FROM reins.%s) TO STDOUT (FORMAT binary)", table->columns, table->name);
 	if (tell(t, e, sql) < 0)
 		return -1;

@@ -19,6 +19,8 @@ struct session_stuck {
 	struct core_attempt at;
 	char reason[SESSION_TEXT_MAX + 1];
 };
+/* What of one session may wait for the store: a worker is not to fill our memory. */
+#define SESSION_HELD_MAX (64 * 1024 * 1024)
 
 struct session {
 	struct engine_peer peer;
@@ -41,14 +43,15 @@ struct session {
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	struct blob *info;
-	char **queues;
+	char **queues, **handlers;
+	char *custom;
 	struct core_attempt *held;
 	size_t n_held, cap_held;
 	struct loop_timer hello_timer;
 
 	/* attempts with a start on its way to the store, or an outcome that waits for its log */
 	struct map attempts;
-	size_t held_bytes; /* log and outcome bytes that wait for the store */
+	size_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
 	/* session_log.c */
 	struct map logs;          /* of attempts that are not ended */
 	struct list logs_due;     /* with something to be submitted at the end of this turn */
@@ -95,8 +98,6 @@ void session_log_done(struct session *s);
 void session_log_piece(struct session *s, const Reins__V1__Log *m);
 /* In Welcome. */
 void session_log_adopted(struct session *s, const struct core_adopted *a);
-/* Some of what came is not stored yet; session_log_idle is called when all is. */
-bool session_log_busy(struct session *s, const struct core_attempt *ref);
 /* Bytes before log_end that are not kept. */
 int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end);
 /* The attempt is over. */
@@ -119,9 +120,15 @@ int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, s
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Nothing of the attempt's log is on its way any more. */
-void session_log_idle(struct session *s, const struct core_attempt *ref);
+/* The outcome of an attempt waits until this is let go again, and the session lives as long.  NULL: the stream has been
+ * ended. */
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref) MUST_CHECK;
+void session_let_outcome(struct attempt *a);
+
 void session_unref(struct session *s);
+
+/* session_metrics.c */
+void session_metrics(struct session *s, Reins__V1__Metrics *m);
 
 /* Ends the stream of every worker: the master goes. */
 void session_end_all(struct rpc *rpc);

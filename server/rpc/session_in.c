@@ -34,6 +34,7 @@ struct attempt {
 	struct map_node by_ref;
 	struct core_attempt ref;
 	struct session *session;
+	int holds;       /* what the outcome waits for: its log, and points on their way */
 	struct list starting;
 	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
 	bool start_pending;
@@ -147,7 +148,7 @@ static struct attempt *need_attempt(struct session *s, const struct core_attempt
 
 static void forget_if_idle(struct attempt *a)
 {
-	if (a->start_pending || a->parked || !list_empty(&a->starting))
+	if (a->holds || a->start_pending || a->parked || !list_empty(&a->starting))
 		return;
 	map_remove(&a->session->attempts, &a->by_ref);
 	attempt_free(a);
@@ -163,15 +164,32 @@ static void hand_on(struct session *s, struct outcome *o)
 		o->engine.done(&o->engine); /* the worker sends it again in its next session */
 }
 
-void session_log_idle(struct session *s, const struct core_attempt *ref)
+static void hand_on_parked(struct attempt *a)
 {
-	struct attempt *a = find_attempt(s, ref);
-	struct outcome *o = a ? a->parked : NULL;
-	if (!o)
+	struct outcome *o = a->parked;
+	if (!o || a->holds)
 		return;
 	a->parked = NULL;
-	hand_on(s, o);
+	hand_on(a->session, o);
+}
+
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref)
+{
+	struct attempt *a = need_attempt(s, ref);
+	if (!a)
+		return NULL;
+	a->holds++;
+	s->refs++;
+	return a;
+}
+
+void session_let_outcome(struct attempt *a)
+{
+	struct session *s = a->session;
+	a->holds--;
+	hand_on_parked(a);
 	forget_if_idle(a);
+	session_unref(s);
 }
 
 /* ---- started ---- */
@@ -309,18 +327,13 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 	}
 	s->held_bytes += o->bytes;
 	s->refs++;
-	bool waits = session_log_busy(s, &ref);
-	struct attempt *a = waits ? need_attempt(s, &ref) : find_attempt(s, &ref);
-	if (waits && !a) {
-		o->engine.done(&o->engine);
-		return;
-	}
+	struct attempt *a = find_attempt(s, &ref);
 	if (a) {
 		list_remove(&a->starting); /* the outcome says when it started */
 		o->devices = a->devices ? xstrdup(a->devices) : NULL; /* and where */
 		o->engine.rec.devices = o->devices;
 	}
-	if (waits && !a->parked) {
+	if (a && a->holds && !a->parked) {
 		a->parked = o;
 		return;
 	}
@@ -443,7 +456,9 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
 		on_draining(s, m->draining);
 		break;
-	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
+	case REINS__V1__WORKER_MESSAGE__KIND_METRICS:
+		session_metrics(s, m->metrics);
+		break;
 	default:
 		break;
 	}

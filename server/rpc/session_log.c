@@ -41,6 +41,7 @@ struct session_log {
 	struct session *session;
 	struct list due;     /* in session.logs_due */
 	struct list waiting; /* struct piece */
+	struct attempt *held; /* while busy: the outcome waits */
 	struct batch *batch; /* on its way, or to be tried again */
 	int64_t end;         /* of what came */
 	int64_t stored, kept, dropped;
@@ -65,6 +66,16 @@ static void free_piece(struct session *s, struct piece *p)
 	s->held_bytes -= PIECE_COST + p->len;
 	free(p->data);
 	free(p);
+}
+
+/* May end what is left of the session, if the caller has no reference. */
+static void let_if_idle(struct session_log *l)
+{
+	struct attempt *held = l->held;
+	if (!held || is_busy(l))
+		return;
+	l->held = NULL;
+	session_let_outcome(held);
 }
 
 static void drop_waiting(struct session_log *l)
@@ -179,8 +190,7 @@ static void finish(struct batch *b)
 		session_log_stored(s, &l->ref, l->stored);
 	engine_news(s->rpc->engine, &l->ref.task, true);
 	is_due(l);
-	if (!is_busy(l))
-		session_log_idle(s, &l->ref);
+	let_if_idle(l);
 }
 
 static void on_appended(struct store_op *op)
@@ -374,6 +384,8 @@ void session_log_piece(struct session *s, const Reins__V1__Log *m)
 		add(l, stream, m->data.data + skip, m->data.len - skip, 0);
 	else
 		add(l, stream, NULL, 0, m->dropped_bytes - max_i64(known, 0));
+	if (!l->held && is_busy(l))
+		l->held = session_hold_outcome(s, &ref);
 	is_due(l);
 }
 
@@ -388,12 +400,6 @@ void session_log_adopted(struct session *s, const struct core_adopted *a)
 	l->end = l->stored = a->log_stored;
 	l->dropped = a->log_dropped;
 	l->kept = max_i64(a->log_stored - a->log_dropped, 0);
-}
-
-bool session_log_busy(struct session *s, const struct core_attempt *ref)
-{
-	struct session_log *l = find(s, ref);
-	return l && is_busy(l);
 }
 
 int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end)
@@ -424,13 +430,11 @@ void session_log_stop(struct session *s)
 	loop_timer_stop(&s->logs_timer);
 	for (struct map_node *n = map_first(&s->logs); n; n = map_next(&s->logs, n)) {
 		struct session_log *l = container_of(n, struct session_log, by_ref);
-		bool was_busy = is_busy(l);
 		drop_waiting(l);
 		list_remove(&l->due);
 		if (l->batch && !list_empty(&l->batch->again))
 			free_batch(l->batch);
-		if (was_busy && !is_busy(l))
-			session_log_idle(s, &l->ref);
+		let_if_idle(l);
 	}
 }
 

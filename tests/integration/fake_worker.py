@@ -102,6 +102,7 @@ class FakeWorker:
         self.follows = {}  # (task id, attempt) -> whether its log is to be sent live
         self.last_dispatch = 0
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
+        self.devices = ()  # given to each attempt, it says
         self.resend = True  # outcomes not acknowledged, after each welcome
         self._keep = None
         self._stopping = threading.Event()
@@ -214,16 +215,16 @@ class FakeWorker:
     def accepted(self, *refs):
         self.send(accepted=W.Accepted(attempts=_refs(refs)))
 
-    def refused(self, *refs, cause=W.RefusedAttempt.BUSY):
+    def refused(self, *refs, cause=W.RefusedAttempt.BUSY, text=""):
         with self.changed:
             for ref in refs:
                 self.held.pop(ref, None)
-        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause) for t, a in refs]))
+        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause, text=text) for t, a in refs]))
 
-    def started(self, *refs):
+    def started(self, *refs, devices=()):
         report = W.Started()
         for task_id, attempt in refs:
-            one = report.attempts.add(task_id=task_id, attempt=attempt)
+            one = report.attempts.add(task_id=task_id, attempt=attempt, devices=devices)
             one.started_at.GetCurrentTime()
         self.send(started=report)
 
@@ -348,7 +349,7 @@ class FakeWorker:
         if not self.accept:
             return
         self.accepted(*refs)
-        self.started(*refs)
+        self.started(*refs, devices=self.devices)
         for ref in refs:
             outcome = self.policy(self.held[ref])
             if outcome is not None:

@@ -309,7 +309,7 @@ def test_no_column_is_forgotten(embedded):
     """Who adds a table or a column to a store must say in server/move/move_tables.c whether it goes along."""
     cluster = embedded.start()
     cluster.stop()
-    moved = {"task": 24, "ready": 20, "delayed": 20, "running": 27, "ended": 25, "attempt": 20, "idempotency": 3, "worker": 10,
+    moved = {"task": 24, "ready": 20, "delayed": 20, "running": 27, "ended": 25, "attempt": 20, "idempotency": 3, "worker": 11,
              "log": 5, "metric": 4}
     embedded.on_postgres()
     there = dict(cluster.sql(
@@ -320,7 +320,44 @@ def test_no_column_is_forgotten(embedded):
     for path in (embedded.path, embedded.path.with_name("reins.db-logs")):
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
             here.update(db.execute("SELECT m.name, count(*) FROM sqlite_schema m, pragma_table_info(m.name) WHERE m.type = 'table' GROUP BY 1"))
-    assert here == {**moved, "ended": 26, "worker": 9, "meta": 2, "master": 4, "log_task": 2}
+    assert here == {**moved, "ended": 26, "worker": 10, "meta": 2, "master": 4, "log_task": 2}
+
+
+# Columns that a task need not have, with a value for each, as the two stores show it.
+WHEN = 1_700_000_000_000_000
+OPTIONAL = {
+    "task": {"handler": "h", "custom": "licenses=2", "expires": WHEN},
+    "ready": {"handler": "h", "custom": "licenses=2", "expires": WHEN, "open_worker": "w1"},
+    "delayed": {"handler": "h", "custom": "licenses=2", "expires": WHEN},
+    "running": {"handler": "h", "custom": "licenses=2", "devices": "GPU-1 2", "cause": "cancelled: why \u00e4"},
+    "ended": {"session": 7, "lease_ns": 9, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1,
+              "instance": bytes(range(16))},
+    "attempt": {"session": 7, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1, "instance": bytes(range(16))},
+    "worker": {"info": b"\x00\xff", "drain_mode": 2, "drain_within_ns": 11, "drain_reason": "new disk", "heard": WHEN},
+}
+
+
+def test_what_a_task_need_not_have_goes_along(embedded, make_worker):
+    cluster = embedded.start()
+    made = fill(cluster, make_worker(cluster, policy=end_by_name, slots=8, queues=["default"]))
+    assert made["bad"] and cluster.stop() == 0
+    with sqlite3.connect(embedded.path) as db:
+        for table, values in OPTIONAL.items():
+            names = [f"{n}_us" if values[n] == WHEN else n for n in values]
+            assert db.execute(f"UPDATE {table} SET {', '.join(n + ' = ?' for n in names)}", list(values.values())).rowcount > 0, table
+    with sqlite3.connect(embedded.path.with_name("reins.db-logs")) as db:
+        db.execute("INSERT INTO metric VALUES (?, 1, 3, ?)", (uuid.UUID(made["ok"][0]).bytes, b"\x00point"))
+    embedded.move()
+    embedded.on_postgres()
+    shown = {n: f"(extract(epoch FROM {n}_at) * 1000000)::int8" for n in ("expires", "heard")}
+    shown |= {"instance": "uuid_send(instance)", "oom_killed": "oom_killed::int"}
+    for table, values in OPTIONAL.items():
+        columns = ", ".join(shown.get(n, n) for n in values)
+        rows = {tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
+                for row in cluster.sql(f"SELECT {columns} FROM reins.{table}")}
+        assert rows == {tuple(values.values())}, table
+    assert [(a, n, bytes(p)) for a, n, p in cluster.sql("SELECT attempt, number, point FROM reins.metric")] == [(1, 3, b"\x00point")]
+    assert cluster.sql("SELECT count(*) FROM reins.metric_other") == [(0,)]
 
 
 # ---- refusals ----

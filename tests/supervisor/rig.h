@@ -17,7 +17,7 @@
 #define RIG_WAIT_NS (60 * NS_PER_S) /* for what has to come; a machine with other work is slow */
 
 struct rig {
-	char dir[128];           /* the attempt's directory */
+	char dir[96];            /* the attempt's directory */
 	int dir_fd;
 	int fd;                  /* to the supervisor; -1: none */
 	int pid;                 /* the supervisor's; 0: reaped */
@@ -57,6 +57,8 @@ void rig_until(struct rig *r, enum sup_phase phase);
 void rig_until_end(struct rig *r);
 /* The supervisor's end, told by nobody: reads the status file into `last`. */
 void rig_until_dead(struct rig *r);
+/* Only its end. */
+void rig_until_gone(struct rig *r);
 void rig_disconnect(struct rig *r);
 /* As the next agent does it. */
 void rig_connect(struct rig *r);

@@ -36,6 +36,19 @@ static void daemonize(const char *name)
 	sleep_for_ever();
 }
 
+static volatile sig_atomic_t terms;
+
+static void note_term(int signo)
+{
+	say("termed");
+}
+
+static void count_term(int signo)
+{
+	terms = terms + 1;
+	say("termed");
+}
+
 static void wait_for(const char *name)
 {
 	while (access(name, F_OK) < 0)
@@ -86,6 +99,38 @@ int main(int argc, char **argv)
 		say("ready");
 		raise(SIGSTOP);
 		sleep_for_ever();
+	}
+	if (!strcmp(mode, "noting")) { /* notes SIGTERM, and stays */
+		signal(SIGTERM, note_term);
+		say("ready");
+		sleep_for_ever();
+	}
+	if (!strcmp(mode, "count")) { /* how often SIGTERM comes to a process of its group; ends when told */
+		signal(SIGTERM, count_term);
+		say("ready");
+		wait_for("go");
+		return terms;
+	}
+	if (!strcmp(mode, "eat")) {
+		for (;;) {
+			char *p = malloc(1 << 20);
+			if (p)
+				memset(p, 1, 1 << 20);
+		}
+	}
+	if (!strcmp(mode, "fds")) { /* how many descriptors beyond the first three are open; what is blocked or ignored */
+		int open_fds = 0;
+		sigset_t blocked;
+		for (int fd = 3; fd < 1024; fd++)
+			open_fds += fcntl(fd, F_GETFD) >= 0;
+		sigprocmask(SIG_SETMASK, NULL, &blocked);
+		for (int n = 1; n < NSIG; n++) {
+			struct sigaction sa = {.sa_handler = SIG_DFL};
+			open_fds += sigismember(&blocked, n) == 1;
+			sigaction(n, NULL, &sa);
+			open_fds += sa.sa_handler != SIG_DFL;
+		}
+		return open_fds;
 	}
 	if (!strcmp(mode, "bomb"))
 		bomb(atoi(arg));

@@ -189,7 +189,7 @@ static void hear_agent(struct attempt *a)
 			hear_stop(a, &p.stop);
 			break;
 		case SUP_SEEN:
-			a->control->unseen = false;
+			control_seen(a->control);
 			break;
 		default: /* a second job */
 			control_drop(a->control);
@@ -255,7 +255,7 @@ static void kill_round(struct attempt *a)
 		return;
 	bool stuck = now - a->kill_began_boot_ns >= a->stuck_after_ns;
 	tree_kill(&a->tree);
-	tree_reap(&a->tree);
+	reap(a);
 	if (stuck && !tree_is_empty(&a->tree))
 		say_stuck(a, now);
 	a->round_boot_ns = clock_boot_ns() + a->round_wait_ns;
@@ -409,6 +409,7 @@ static void finish(struct attempt *a)
 	set_phase(a, SUP_EMPTY);
 	save(a);
 	tell_end(a);
+	control_close(a->control, clock_boot_ns() + LINGER_NS);
 	if (a->identified)
 		files_end_status(a->dir_fd);
 }
@@ -432,7 +433,7 @@ void attempt_run(struct control *control, int signal_fd, const struct sup_job *p
 	job_done(&j);
 	for (int i = 1; i < fds->n; i++)
 		close(fds->fds[i]);
-	tree_reap(&a.tree);
+	reap(&a);
 	if (!a.tree.first)
 		step(&a, ENDING_FIRST_EXIT, 0);
 	control_flush(control, &a.status);

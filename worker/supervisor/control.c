@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 void control_init(struct control *c, int fd)
 {
@@ -18,6 +21,7 @@ void control_drop(struct control *c)
 		close(c->fd);
 	c->fd = -1;
 	c->unseen = c->blocked = false;
+	c->unanswered = 0;
 	c->changed = true; /* the next one is told everything */
 }
 
@@ -131,4 +135,28 @@ void control_flush(struct control *c, const struct sup_status *s)
 		return;
 	c->changed = c->grown = false;
 	c->unseen = true;
+	c->unanswered++;
+}
+
+void control_seen(struct control *c)
+{
+	c->unseen = false;
+	if (c->unanswered)
+		c->unanswered--;
+}
+
+void control_close(struct control *c, int64_t until_boot_ns)
+{
+	static union control_packet p;
+	if (c->fd >= 0)
+		shutdown(c->fd, SHUT_WR);
+	while (c->fd >= 0 && c->unanswered) {
+		int64_t left = until_boot_ns - clock_boot_ns();
+		struct pollfd pfd = {.fd = c->fd, .events = POLLIN};
+		if (left <= 0 || poll(&pfd, 1, (int)(left / NS_PER_MS) + 1) < 1)
+			break;
+		if (control_read(c, &p, NULL) && p.head.type == SUP_SEEN)
+			control_seen(c);
+	}
+	control_drop(c);
 }

@@ -11,7 +11,8 @@ struct control {
 	int listen_fd;  /* -1: not yet */
 	bool changed;   /* more than the log's end changed since the last status was sent */
 	bool grown;     /* the log's end did */
-	bool unseen;    /* SUP_SEEN for it has not come */
+	bool unseen;    /* SUP_SEEN has not come since */
+	uint32_t unanswered; /* statuses that were sent, less SUP_SEENs that came */
 	bool blocked;   /* the socket took nothing: wait until it can be written */
 };
 
@@ -37,6 +38,11 @@ bool control_accept(struct control *c);
 int control_read(struct control *c, union control_packet *ret_packet, struct control_fds *ret_fds) MUST_CHECK;
 /* Sends the status if there is something to tell, and it may be told now. */
 void control_flush(struct control *c, const struct sup_status *s);
+/* A SUP_SEEN has come. */
+void control_seen(struct control *c);
+/* Says that nothing more will be sent, and reads on until the agent has seen everything or closes, so that what it has
+ * not read yet is not lost to it; until the deadline at most. */
+void control_close(struct control *c, int64_t until_boot_ns);
 void control_drop(struct control *c);
 
 #endif

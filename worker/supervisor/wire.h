@@ -34,7 +34,7 @@ enum sup_type {
 	SUP_JOB = 1,   /* struct sup_job, once, with descriptors: attempt's directory, job, [stdin] */
 	SUP_DEADLINES, /* struct sup_deadlines, at every renewal */
 	SUP_STOP,      /* struct sup_stop; a second one may only make it quicker */
-	SUP_SEEN,      /* struct sup_head: the newest SUP_STATUS was read; the log's growth may be told again */
+	SUP_SEEN,      /* struct sup_head, for each SUP_STATUS that was read: the log's growth may be told again */
 	/* supervisor to agent */
 	SUP_STATUS,    /* struct sup_status: the whole state, whenever it changes. News of the log alone wait for SUP_SEEN */
 };
@@ -98,8 +98,9 @@ enum sup_phase {
 	SUP_RUNNING,       /* exec succeeded */
 	SUP_LAUNCH_FAILED, /* exec did not; `text` says why. SUP_EMPTY follows, never SUP_EXITED */
 	SUP_EXITED,        /* the first process has ended; what is left of the tree is being ended */
-	SUP_EMPTY,         /* no process is left and the log is whole. The supervisor ends after this; launch_errno > 0
-	                    * tells a launch that failed */
+	SUP_EMPTY,         /* no process is left and the log is whole. launch_errno > 0 tells a launch that failed.  The
+	                    * supervisor ends as soon as every status was answered with SUP_SEEN, the agent has
+	                    * closed, or a second has passed */
 };
 
 enum sup_stopped_by {

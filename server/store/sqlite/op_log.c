@@ -20,6 +20,7 @@ static const char sum_sql[] =
 static const char oldest_sql[] = "SELECT task_id, bytes FROM log_task WHERE task_id > ? ORDER BY task_id LIMIT 1";
 static const char live_sql[] = "SELECT 1 FROM task t WHERE t.id = ? AND NOT EXISTS (SELECT 1 FROM ended e WHERE e.seq = t.seq)";
 static const char drop_sql[] = "DELETE FROM log WHERE task_id = ?";
+static const char drop_metrics_sql[] = "DELETE FROM metric WHERE task_id = ?";
 static const char drop_sum_sql[] = "DELETE FROM log_task WHERE task_id = ?";
 /* Begins with the first chunk that ends behind the offset: no piece is longer than 64 KiB, so that it is the last one which
  * begins so far before it, or one after that. */
@@ -42,6 +43,9 @@ static bool any(struct sq_db *db, sqlite3_stmt *q)
 static void drop(struct sq_db *logs, const struct uuid *id)
 {
 	sqlite3_stmt *q = sq_begin(logs, drop_sql);
+	sq_bind_uuid(logs, id);
+	sq_run(logs, q);
+	q = sq_begin(logs, drop_metrics_sql);
 	sq_bind_uuid(logs, id);
 	sq_run(logs, q);
 	q = sq_begin(logs, drop_sum_sql);
@@ -78,7 +82,7 @@ static bool drop_one(struct sq_ctx *x)
 	}
 }
 
-static bool make_room(struct sq_ctx *x, int64_t need)
+bool sq_log_make_room(struct sq_ctx *x, int64_t need)
 {
 	while (x->room.bytes + need > x->room.max && !x->logs.rc && !x->db.rc)
 		if (!drop_one(x))
@@ -86,20 +90,28 @@ static bool make_room(struct sq_ctx *x, int64_t need)
 	return true;
 }
 
+void sq_log_account(struct sq_ctx *x, const struct uuid *task, int64_t bytes)
+{
+	sqlite3_stmt *q = sq_begin(&x->logs, sum_sql);
+	sq_bind_uuid(&x->logs, task);
+	sq_bind_int(&x->logs, bytes);
+	sq_run(&x->logs, q);
+	x->room.bytes += bytes;
+}
+
 /* ---- append ---- */
 
-static bool is_ours(struct sq_ctx *x, const struct store_log_append *o)
+bool sq_log_is_ours(struct sq_ctx *x, const struct core_attempt *at, const char *worker)
 {
 	sqlite3_stmt *q = sq_begin(&x->db, runs_sql);
-	sq_bind_uuid(&x->db, &o->at.task);
-	sq_bind_int(&x->db, o->at.attempt);
-	sq_bind_text(&x->db, o->worker);
+	sq_bind_uuid(&x->db, &at->task);
+	sq_bind_int(&x->db, at->attempt);
+	sq_bind_text(&x->db, worker);
 	if (any(&x->db, q))
 		return true;
 	struct sq_core c;
 	char open[CORE_NAME_MAX + 1];
-	return sq_ready_get(&x->db, &o->at.task, &c, open) && c.task.attempt == o->at.attempt && open[0] &&
-	       strcmp(open, o->worker) == 0;
+	return sq_ready_get(&x->db, &at->task, &c, open) && c.task.attempt == at->attempt && open[0] && strcmp(open, worker) == 0;
 }
 
 static sqlite3_stmt *about(struct sq_db *logs, const char *sql, const struct core_attempt *at)
@@ -155,11 +167,7 @@ static void put(struct sq_ctx *x, const struct store_log_append *o, const struct
 	sq_bind_int_or_null(logs, p->dropped);
 	if (sq_run(logs, q) != 1)
 		return;
-	q = sq_begin(logs, sum_sql);
-	sq_bind_uuid(logs, &o->at.task);
-	sq_bind_int(logs, cost);
-	sq_run(logs, q);
-	x->room.bytes += cost;
+	sq_log_account(x, &o->at.task, cost);
 }
 
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
@@ -170,12 +178,12 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 		data += bytes_of(&o->pieces[i]);
 		cost += bytes_of(&o->pieces[i]) + ROW_COST;
 	}
-	bool ours = is_ours(x, o);
+	bool ours = sq_log_is_ours(x, &o->at, o->worker);
 	o->ret_fenced = !ours && !are_stored(x, o);
 	if (!ours)
 		return;
 	/* That something is not kept can always be said. */
-	if (data && !make_room(x, cost)) {
+	if (data && !sq_log_make_room(x, cost)) {
 		if (are_stored(x, o))
 			return;
 		op->result = STORE_REFUSED;
