@@ -277,6 +277,7 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	if (t->spec)
 		show_spec(t->spec);
 	fact("owner", t->owner);
+	fact("trace", t->trace_id);
 	fact("worker", t->worker_id);
 	fact_time("created", t->created_at, now);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)

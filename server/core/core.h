@@ -139,6 +139,7 @@ struct core_stray {
 	struct core_attempt at;
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
+	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
 	bool exclusive;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
@@ -250,10 +251,7 @@ struct core_event {
 			 * exclusive end no sooner than after this, unless a new session begins */
 			int64_t detach_ns;
 		} draining;
-		struct {
-			const char *worker;
-			bool on;
-		} drain_wish;
+		struct { const char *worker; bool on; } drain_wish;
 		int64_t stalled_ns;
 	};
 };
@@ -276,6 +274,7 @@ enum core_effect_type {
 	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
+	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -310,6 +309,7 @@ struct core_effect {
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
+	int64_t detach_ns;       /* DETACHED */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
 	bool exclusive;          /* DISPATCH */

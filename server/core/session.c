@@ -326,6 +326,8 @@ void session_on_draining(struct core *c, const struct core_event *ev)
 		w->draining = ev->draining.on;
 		/* In-process tasks end with the process: nobody is left to wait for. */
 		bool detaches = ev->draining.on && ev->draining.detach_ns > 0 && !w->in_process;
+		if (detaches || w->detached_until)
+			emit_worker(c, CORE_DO_DETACHED, w)->detach_ns = detaches ? ev->draining.detach_ns : 0;
 		w->detached_until = detaches ? c->now + ev->draining.detach_ns : 0;
 		worker_refresh(c, w, !w->draining);
 		worker_heard(c, w, w->heard);

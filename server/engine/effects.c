@@ -343,7 +343,8 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
 }
 
-static void on_worker_gone(struct store_op *sop)
+/* Nobody waits for it. */
+static void on_told(struct store_op *sop)
 {
 	engine_op_spent(of(sop));
 	loop_mark(of(sop)->engine->loop, &of(sop)->engine->work);
@@ -355,7 +356,16 @@ static void do_worker_gone(struct engine *e, const struct core_effect *x)
 	op->gone.worker = op->worker;
 	op->gone.session = x->session;
 	op->gone.heard_ago_ns = x->heard_ago_ns;
-	submit(e, op, STORE_WORKER_GONE, on_worker_gone);
+	submit(e, op, STORE_WORKER_GONE, on_told);
+}
+
+static void do_detached(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->detached.worker = op->worker;
+	op->detached.session = x->session;
+	op->detached.within_ns = x->detach_ns;
+	submit(e, op, STORE_DETACHED, on_told);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -472,6 +482,7 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
 	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
+	case CORE_DO_DETACHED: do_detached(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:
 	case CORE_DO_WELCOME:

@@ -25,6 +25,7 @@ struct eng_op {
 		struct store_expire expire;
 		struct store_strays strays;
 		struct store_worker_gone gone;
+		struct store_detached detached;
 	};
 	uint64_t asked_at;         /* SESSION_OPEN: drain_clock */
 };

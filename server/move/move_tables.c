@@ -29,8 +29,8 @@
 #define ATTEMPT(dispatched, started, finished)                                                                       \
 	"task_id, attempt, outcome, reported, counted, lease_ns, " dispatched ", " started ", " finished ", "        \
 	"exit_code, signal, log_end, worker, error, " PLACE
-#define WORKER(known, opened, heard)                                                                                 \
-	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard
+#define WORKER(known, opened, heard, detached)                                                                                 \
+	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard ", " detached
 #define IDEMPOTENCY "key, task_id, hash"
 #define LOG "task_id, attempt, off, stream, data, dropped"
 #define METRIC "task_id, attempt, number, point"
@@ -53,6 +53,6 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(DELAYED("due_us", "expires_us"), "delayed", "task_id"), false},
 	{"running", RUNNING("dispatched_at", "started_at", "cancel_requested_at"), CORE_KINDS "tu88Wwwtttt",
 	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
-	{"worker", WORKER("instance_session", "opened_at", "heard_at"), "tu88Wty28tw",
-	 FROM(WORKER("1", "opened_us", "heard_us"), "worker", "id"), false},
+	{"worker", WORKER("instance_session", "opened_at", "heard_at", "detached_until"), "tu88Wty28tww",
+	 FROM(WORKER("1", "opened_us", "heard_us", "detached_us"), "worker", "id"), false},
 };

@@ -7,6 +7,7 @@
 #include "common/pb/pb.h"
 #include "server/rpc/follow.h"
 #include "server/rpc/session.h"
+#include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
 
 #define PIECE_MAX (1024 * 1024)        /* of a Dispatch, unless a single task is larger */
@@ -121,7 +122,8 @@ static int put_duration(struct buf *b, uint32_t field, int64_t ns)
 /* DispatchedTask: the spec's bytes as they were stored. */
 static int put_task(struct buf *b, const struct core_effect *e)
 {
-	char id[UUID_TEXT_LEN + 1];
+	char id[UUID_TEXT_LEN + 1], trace[TRACEPARENT_LEN + 1];
+	trace_find(e->spec, trace);
 	uuid_format(&e->at.task, id);
 	int rc = wire_put_text(b, 1, id);
 	if (rc == 0)
@@ -132,6 +134,8 @@ static int put_task(struct buf *b, const struct core_effect *e)
 		rc = wire_put_len(b, 4, e->spec->data, e->spec->len);
 	if (rc == 0)
 		rc = put_duration(b, 5, e->lease_ns);
+	if (rc == 0)
+		rc = wire_put_text(b, 7, trace);
 	return rc ? rc : wire_put_int(b, 6, e->exclusive);
 }
 

@@ -238,6 +238,8 @@ static int check_origin(struct checker *c)
 		return invalid(c, "origin", "a field is longer than 255 bytes");
 	if (strlen(o->directory) > 4096)
 		return invalid(c, "origin.directory", "longer than 4096 bytes");
+	if (*o->traceparent && !traceparent_ok(o->traceparent))
+		return invalid(c, "origin.traceparent", "not of the form 00-<32 hex digits>-<16>-<2>, in lower case");
 	return 0;
 }
 

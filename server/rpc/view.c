@@ -8,6 +8,7 @@
 #include "common/pb/utf8.h"
 #include "reins/v1/task.pb-c.h"
 #include "server/rpc/rpc_limits.h"
+#include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
 
 #define ERROR_TEXT_MAX (16 * 1024)
@@ -239,7 +240,7 @@ static int add_error(const struct store_task *t, Reins__V1__Task *m, char **ret_
 
 int view_task(const struct store_task *t, bool full, const char *pending_reason, struct buf *b)
 {
-	char id[UUID_TEXT_LEN + 1];
+	char id[UUID_TEXT_LEN + 1], trace[TRACEPARENT_LEN + 1] = "";
 	_cleanup_free_ char *error = NULL;
 	struct times times = { .n = 0 };
 	Reins__V1__Task m;
@@ -253,6 +254,12 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 	m.attempt = t->core.attempt;
 	m.worker_id = t->worker ? t->worker : m.worker_id;
 	m.owner = t->owner ? t->owner : m.owner;
+	if (t->spec)
+		trace_find(t->spec, trace);
+	if (trace[0]) {
+		trace[TRACEPARENT_ID_AT + TRACEPARENT_ID_LEN] = '\0';
+		m.trace_id = trace + TRACEPARENT_ID_AT;
+	}
 	m.created_at = time_or_null(&times, t->created_wall_us);
 	m.run_at = time_or_null(&times, t->run_at_wall_us);
 	m.started_at = time_or_null(&times, t->started_wall_us);

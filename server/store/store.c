@@ -120,6 +120,7 @@ void store_op_done_fields(struct store_op *op)
 		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
 		return;
 	case STORE_WORKER_GONE:
+	case STORE_DETACHED:
 	case STORE_DRAIN:
 	case STORE_INSERT:
 	case STORE_CANCEL:

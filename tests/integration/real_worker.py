@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -13,7 +14,7 @@ DEADLINE = 15  # seconds until something that does not happen fails the test
 
 
 class Worker:
-    def __init__(self, build_dir, folder, server, **flags):
+    def __init__(self, build_dir, folder, server, prefix=(), env=None, **flags):
         self.folder = folder
         self.state = folder / 'state'
         settings = {'server': server, 'id': 'w1', 'slots': 4, 'state-dir': self.state,
@@ -21,9 +22,9 @@ class Worker:
                     # Programs outlive a worker: what a test leaves running is to end with it.
                     'drain': 'requeue', 'orphan-timeout': '5s'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
-        self.command = [str(build_dir / 'worker' / 'reins-worker')]
+        self.command = [*prefix, str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
-        self.env = {}          # of the agent, beside what the tests run with
+        self.env = dict(env or {})  # of the agent, beside what the tests run with
         self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
@@ -48,6 +49,36 @@ class Worker:
     def log(self):
         return self.log_path.read_text(errors='replace')
 
+    def supervisors(self):
+        """{name of the attempt's directory: pid} of those that live."""
+        found = {}
+        for f in self.state.glob('attempts/*/supervisor'):
+            try:
+                _, _, pid, ticks = struct.unpack_from('=IIqQ', f.read_bytes())
+            except (struct.error, FileNotFoundError):
+                continue
+            if start_ticks(pid) == ticks and alive(pid):
+                found[f.parent.name] = pid
+        return found
+
+    def kill_all(self):
+        """As when the machine goes: the agent first, so that it does not see its supervisors die."""
+        self.process.kill()
+        pids = list(self.supervisors().values())
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        for pid in pids:
+            wait_gone(pid)
+
+    def end_supervisors(self):
+        """Of an agent that has gone: told to end their trees."""
+        for pid in self.supervisors().values():
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+
     def stop(self):
         """As an operator in a hurry: SIGTERM, and SIGTERM again."""
         if self.process and self.process.poll() is None:
@@ -62,6 +93,7 @@ class Worker:
                     self.process.kill()
                     self.process.wait()
                     pytest.fail('the worker did not end on a second SIGTERM')
+        self.end_supervisors()
         text = self.log()
         remove_cgroups(text)
         assert 'Sanitizer' not in text and 'runtime error' not in text, text
@@ -81,6 +113,14 @@ def alive(pid):
             return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def start_ticks(pid):
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            return int(f.read().rsplit(')', 1)[1].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def wait_gone(pid):

@@ -75,6 +75,7 @@ struct sim_store {
 	int64_t seq;
 	int64_t sessions[SIM_WORKERS];
 	bool drained[SIM_WORKERS]; /* the wish of an operator */
+	int64_t detached_until[SIM_WORKERS];
 	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
 	int64_t last_apply[32], last_answer[32];
 };

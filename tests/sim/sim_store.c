@@ -203,6 +203,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.ok = true;
 	e->opened.session = ++s->store.sessions[w];
 	s->store.opened_by[w] = m->epoch;
+	s->store.detached_until[w] = 0;
 	e->opened.adopted = l->adopted;
 	e->opened.waiting = l->waiting;
 	e->opened.requeued = l->requeued;
@@ -343,6 +344,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.session = r->session,
 			.lease_ns = r->lease_ns,
 			.exclusive = r->t.exclusive,
+			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - s->now),
 			.own = own,
 			.master = masters[own],
 			.incarnation = (int64_t)s->store.opened_by[r->worker],

@@ -39,6 +39,7 @@ void worker_row(void **state);
 void workers_pages(void **state);
 void drain_holds(void **state);
 void gone_until_it_comes(void **state);
+void detached_until_it_comes(void **state);
 
 void ends_table(void **state);
 void delay_of_the_row(void **state);

@@ -36,6 +36,10 @@ static const char *program(const char *variable)
 	return path;
 }
 
+/* What a test that failed can no longer name. */
+static struct rig begun[8];
+static size_t n_begun;
+
 static void spare(struct rig *r)
 {
 	int ends[2];
@@ -51,6 +55,8 @@ static void spare(struct rig *r)
 	assert_true(r->pid > 0);
 	close(ends[1]);
 	r->fd = ends[0];
+	assert_true(n_begun < ARRAY_LEN(begun));
+	begun[n_begun++] = *r;
 }
 
 void rig_new_in(struct rig *r, const char *dir)
@@ -275,6 +281,79 @@ void rig_connect(struct rig *r)
 	r->last = (struct sup_status){0};
 }
 
+static bool has_mark(const char *pid, const char *mark)
+{
+	static char text[ENVIRON_MAX];
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%.20s/environ", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && memmem(text, (size_t)n, mark, strlen(mark) + 1);
+}
+
+static bool is_stopped(const char *pid)
+{
+	char path[64], text[512];
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	const char *p = strrchr(text, ')');
+	return !p || !p[1] || p[2] == 'T' || p[2] == 'Z';
+}
+
+/* How many there are; those that are not stopped yet get the signal, and with one only they count. */
+static int each_marked(const struct rig *r, int signo)
+{
+	int found = 0;
+	DIR *proc = opendir("/proc");
+	assert_non_null(proc);
+	for (struct dirent *e; (e = readdir(proc));)
+		if (isdigit((unsigned char)e->d_name[0]) && has_mark(e->d_name, r->mark) &&
+		    !(signo == SIGSTOP && is_stopped(e->d_name))) {
+			found++;
+			if (signo)
+				kill((pid_t)strtol(e->d_name, NULL, 10), signo);
+		}
+	closedir(proc);
+	return found;
+}
+
+int rig_marked(const struct rig *r)
+{
+	return each_marked(r, 0);
+}
+
+static void end_marked(const struct rig *r)
+{
+	int64_t until = clock_boot_ns() + RIG_WAIT_NS;
+	/* All are stopped before any is killed: some fork. */
+	while (each_marked(r, SIGSTOP) > 0 && clock_boot_ns() < until)
+		;
+	while (each_marked(r, SIGKILL), rig_marked(r) > 0 && clock_boot_ns() < until)
+		nap();
+}
+
+int rig_clean(void **state)
+{
+	for (size_t i = 0; i < n_begun; i++) {
+		const struct rig *r = &begun[i];
+		/* Reaped ones are gone; ids are not used again that fast. */
+		if (waitpid(r->pid, NULL, WNOHANG) == 0) {
+			kill(r->pid, SIGKILL);
+			waitpid(r->pid, NULL, 0);
+		}
+		end_marked(r);
+		nftw(r->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	}
+	n_begun = 0;
+	return 0;
+}
+
 bool rig_read_status(struct rig *r, struct sup_status *ret_status)
 {
 	int fd = openat(r->dir_fd, "status", O_RDONLY | O_CLOEXEC);
@@ -302,30 +381,6 @@ void rig_wait_file(struct rig *r, const char *name)
 			fail_msg("the program does not make %s", name);
 		nap();
 	}
-}
-
-static bool has_mark(const char *pid, const char *mark)
-{
-	static char text[ENVIRON_MAX];
-	char path[64];
-	snprintf(path, sizeof(path), "/proc/%.20s/environ", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
-	if (fd >= 0)
-		close(fd);
-	return n > 0 && memmem(text, (size_t)n, mark, strlen(mark) + 1);
-}
-
-int rig_marked(const struct rig *r)
-{
-	int found = 0;
-	DIR *proc = opendir("/proc");
-	assert_non_null(proc);
-	for (struct dirent *e; (e = readdir(proc));)
-		if (isdigit((unsigned char)e->d_name[0]) && has_mark(e->d_name, r->mark))
-			found++;
-	closedir(proc);
-	return found;
 }
 
 static int by_name(const void *a, const void *b)

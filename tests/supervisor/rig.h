@@ -37,6 +37,9 @@ struct rig {
 void rig_new(struct rig *r);
 /* The same, in a directory that exists. */
 void rig_new_in(struct rig *r, const char *dir);
+/* For each test, also one that failed halfway: ends everything that its rigs have started. */
+int rig_clean(void **state);
+#define rig_test(fn) cmocka_unit_test_teardown(fn, rig_clean)
 /* Ends what is left of it, and fails the test if that is not nothing. */
 void rig_done(struct rig *r);
 

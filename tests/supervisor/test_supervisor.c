@@ -289,20 +289,20 @@ static void lease_too_short(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-		cmocka_unit_test(exit_code),
-		cmocka_unit_test(ends_by_signal),
-		cmocka_unit_test(stdin_is_the_payload),
-		cmocka_unit_test(programs_that_do_not_start),
-		cmocka_unit_test(no_shell_behind_the_back),
-		cmocka_unit_test(search_path_is_the_jobs),
-		cmocka_unit_test(what_the_program_finds),
-		cmocka_unit_test(no_descriptor_no_mask_is_inherited),
-		cmocka_unit_test(another_user),
-		cmocka_unit_test(malformed_jobs),
-		cmocka_unit_test(one_supervisor_per_directory),
-		cmocka_unit_test(spare_without_a_job),
-		cmocka_unit_test(job_without_descriptors),
-		cmocka_unit_test(lease_too_short),
+		rig_test(exit_code),
+		rig_test(ends_by_signal),
+		rig_test(stdin_is_the_payload),
+		rig_test(programs_that_do_not_start),
+		rig_test(no_shell_behind_the_back),
+		rig_test(search_path_is_the_jobs),
+		rig_test(what_the_program_finds),
+		rig_test(no_descriptor_no_mask_is_inherited),
+		rig_test(another_user),
+		rig_test(malformed_jobs),
+		rig_test(one_supervisor_per_directory),
+		rig_test(spare_without_a_job),
+		rig_test(job_without_descriptors),
+		rig_test(lease_too_short),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -190,11 +190,11 @@ static void what_can_not_be_ended(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-		cmocka_unit_test(the_cgroup_is_killed),
-		cmocka_unit_test(cgroups_in_cgroups_are_removed),
-		cmocka_unit_test(leaving_the_cgroup_does_not_help),
-		cmocka_unit_test(out_of_memory_is_counted),
-		cmocka_unit_test(what_can_not_be_ended),
+		rig_test(the_cgroup_is_killed),
+		rig_test(cgroups_in_cgroups_are_removed),
+		rig_test(leaving_the_cgroup_does_not_help),
+		rig_test(out_of_memory_is_counted),
+		rig_test(what_can_not_be_ended),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }

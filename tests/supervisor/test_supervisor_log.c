@@ -294,15 +294,15 @@ static void disk_full_at_the_start(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-		cmocka_unit_test(every_line_of_both_streams),
-		cmocka_unit_test(any_byte),
-		cmocka_unit_test(head_and_ring),
-		cmocka_unit_test(single_bytes),
-		cmocka_unit_test(a_stranger_holds_stdout),
-		cmocka_unit_test(memory),
-		cmocka_unit_test(disk_that_was_full),
-		cmocka_unit_test(disk_that_stays_full),
-		cmocka_unit_test(disk_full_at_the_start),
+		rig_test(every_line_of_both_streams),
+		rig_test(any_byte),
+		rig_test(head_and_ring),
+		rig_test(single_bytes),
+		rig_test(a_stranger_holds_stdout),
+		rig_test(memory),
+		rig_test(disk_that_was_full),
+		rig_test(disk_that_stays_full),
+		rig_test(disk_full_at_the_start),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -43,6 +44,13 @@ static void ended(struct rig *r, enum sup_stopped_by by, int signal)
 	assert_int_equal(r->last.stopped_by, by);
 	assert_int_equal(r->last.signal, signal);
 	rig_done(r);
+}
+
+static void wait_unmarked(struct rig *r)
+{
+	int64_t until = clock_boot_ns() + RIG_WAIT_NS;
+	while (rig_marked(r) > 0 && clock_boot_ns() < until)
+		usleep(2000);
 }
 
 /* S40 */
@@ -212,6 +220,52 @@ static void exclusive_lease(void **state)
 	}
 }
 
+/* A disk that hangs holds the supervisor's first thread, like a debugger does here. */
+static void exclusive_lease_while_the_supervisor_hangs(void **state)
+{
+	struct rig r;
+	int status;
+	rig_new(&r);
+	r.deadlines.term_boot_ns = r.deadlines.kill_boot_ns = clock_boot_ns() + 3600 * NS_PER_S;
+	begin(&r, "stubborn");
+	if (ptrace(PTRACE_SEIZE, r.pid, NULL, NULL) < 0) {
+		print_message("skipped: may not stop a thread\n");
+		rig_stop(&r, 1, 0, "");
+		ended(&r, SUP_BY_AGENT, SIGKILL);
+		skip();
+	}
+	r.deadlines.term_boot_ns = clock_boot_ns() + SHORT_NS;
+	r.deadlines.kill_boot_ns = r.deadlines.term_boot_ns + SHORT_NS;
+	rig_send(&r, &r.deadlines);
+	struct sup_stop s = {.head = {SUP_STOP, sizeof(s)}, .grace_ns = 3600 * NS_PER_S}; /* heard after them */
+	rig_send(&r, &s);
+	rig_wait_file(&r, "termed");
+	assert_int_equal(ptrace(PTRACE_INTERRUPT, r.pid, NULL, NULL), 0);
+	assert_int_equal(waitpid(r.pid, &status, __WALL), r.pid);
+	assert_true(WIFSTOPPED(status));
+	wait_unmarked(&r);
+	assert_int_equal(rig_marked(&r), 0);
+	assert_int_equal(ptrace(PTRACE_DETACH, r.pid, NULL, NULL), 0);
+	ended(&r, SUP_BY_AGENT, SIGKILL);
+}
+
+/* Its SIGTERM came, and the shell has ended; what it had started has the rest of the grace. */
+static void the_rest_has_its_grace(void **state)
+{
+	struct rig r;
+	rig_new(&r);
+	rig_shell(&r, "sh -c 'trap \"\" TERM; touch ready; while [ ! -e go ]; do sleep 0.01; done; touch saved'");
+	rig_launch(&r);
+	rig_wait_file(&r, "ready");
+	rig_stop(&r, 1, 3600 * NS_PER_S, "");
+	rig_until(&r, SUP_EXITED);
+	assert_int_equal(r.last.signal, SIGTERM);
+	let_go_on(&r);
+	rig_until(&r, SUP_EMPTY);
+	assert_int_equal(faccessat(r.dir_fd, "saved", F_OK, 0), 0);
+	ended(&r, SUP_BY_AGENT, SIGTERM);
+}
+
 static void a_lease_stop_is_not_taken_back(void **state)
 {
 	struct rig r;
@@ -267,7 +321,7 @@ static void another_subreaper_in_the_tree(void **state)
 	struct rig r;
 	rig_new(&r);
 	begin(&r, "subreaper");
-	rig_stop(&r, 1, -1, "");
+	rig_stop(&r, 1, SHORT_NS, "");
 	ended(&r, SUP_BY_AGENT, SIGTERM);
 }
 
@@ -330,13 +384,6 @@ static void deaf_agent(void **state)
 	assert_true(n <= 8);
 	assert_int_equal(r.last.phase, SUP_EMPTY);
 	rig_done(&r);
-}
-
-static void wait_unmarked(struct rig *r)
-{
-	int64_t until = clock_boot_ns() + RIG_WAIT_NS;
-	while (rig_marked(r) > 0 && clock_boot_ns() < until)
-		usleep(2000);
 }
 
 static void supervisor_killed(void **state)
@@ -424,28 +471,30 @@ static void only_the_same_user_may_connect(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-		cmocka_unit_test(stop_reaches_the_whole_tree),
-		cmocka_unit_test(leftovers_are_killed),
-		cmocka_unit_test(grace_then_kill),
-		cmocka_unit_test(no_grace_at_all),
-		cmocka_unit_test(second_stop_is_quicker),
-		cmocka_unit_test(sigterm_comes_once),
-		cmocka_unit_test(a_stopped_program_hears_sigterm),
-		cmocka_unit_test(a_stop_after_the_end_is_none),
-		cmocka_unit_test(timeout_ends_it),
-		cmocka_unit_test(sigterm_to_the_supervisor),
-		cmocka_unit_test(orphan),
-		cmocka_unit_test(exclusive_lease),
-		cmocka_unit_test(a_lease_stop_is_not_taken_back),
-		cmocka_unit_test(fork_bomb),
-		cmocka_unit_test(processes_that_run_away),
-		cmocka_unit_test(another_subreaper_in_the_tree),
-		cmocka_unit_test(adoption),
-		cmocka_unit_test(ends_while_nobody_listens),
-		cmocka_unit_test(deaf_agent),
-		cmocka_unit_test(supervisor_killed),
-		cmocka_unit_test(random_packets),
-		cmocka_unit_test(only_the_same_user_may_connect),
+		rig_test(stop_reaches_the_whole_tree),
+		rig_test(leftovers_are_killed),
+		rig_test(grace_then_kill),
+		rig_test(no_grace_at_all),
+		rig_test(second_stop_is_quicker),
+		rig_test(sigterm_comes_once),
+		rig_test(a_stopped_program_hears_sigterm),
+		rig_test(a_stop_after_the_end_is_none),
+		rig_test(timeout_ends_it),
+		rig_test(sigterm_to_the_supervisor),
+		rig_test(orphan),
+		rig_test(exclusive_lease),
+		rig_test(exclusive_lease_while_the_supervisor_hangs),
+		rig_test(the_rest_has_its_grace),
+		rig_test(a_lease_stop_is_not_taken_back),
+		rig_test(fork_bomb),
+		rig_test(processes_that_run_away),
+		rig_test(another_subreaper_in_the_tree),
+		rig_test(adoption),
+		rig_test(ends_while_nobody_listens),
+		rig_test(deaf_agent),
+		rig_test(supervisor_killed),
+		rig_test(random_packets),
+		rig_test(only_the_same_user_may_connect),
 	};
 	/* What a killed supervisor leaves is ours to reap. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -1,4 +1,5 @@
-/* A program that misbehaves: victim MODE [ARGUMENT].  It makes files in its directory to say how far it is. */
+/* A program that misbehaves: victim MODE [ARGUMENT].  It makes files in its directory to say how far it is.  Whatever it
+ * does, it ends by itself after some time, so that a test that failed leaves nothing for long. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,7 +7,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LONG_S 180
+#define BOMB_S 30
 
 static void say(const char *name)
 {
@@ -16,10 +21,13 @@ static void say(const char *name)
 	close(fd);
 }
 
-static void sleep_for_ever(void)
+static time_t begun;
+
+static void sleep_for_long(void)
 {
-	for (;;)
-		pause();
+	while (time(NULL) < begun + LONG_S)
+		sleep(1);
+	_exit(71);
 }
 
 /* A daemon that nothing gentle ends, with stdout in its hand. */
@@ -33,7 +41,7 @@ static void daemonize(const char *name)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	say(name);
-	sleep_for_ever();
+	sleep_for_long();
 }
 
 static volatile sig_atomic_t terms;
@@ -62,18 +70,19 @@ static void bomb(int n)
 		if (fork() == 0) {
 			setsid();
 			signal(SIGTERM, SIG_IGN);
-			for (;;)
+			while (time(NULL) < begun + BOMB_S)
 				if (fork() < 0)
 					say("full");
+			_exit(71);
 		}
-	sleep_for_ever();
+	sleep_for_long();
 }
 
 /* Each process starts the next and ends: at any moment one or two live, never for long. */
 static void chase(void)
 {
 	say("chasing");
-	for (;;) {
+	while (time(NULL) < begun + BOMB_S) {
 		setsid();
 		if (fork())
 			_exit(0);
@@ -82,6 +91,7 @@ static void chase(void)
 
 int main(int argc, char **argv)
 {
+	begun = time(NULL);
 	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
 	if (!strcmp(mode, "daemon")) {
 		daemonize("daemon");
@@ -91,19 +101,19 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "stubborn")) { /* a tree of its own that ignores SIGTERM, and itself does too */
 		daemonize("daemon");
 		wait_for("daemon");
-		signal(SIGTERM, SIG_IGN);
+		signal(SIGTERM, note_term);
 		say("ready");
-		sleep_for_ever();
+		sleep_for_long();
 	}
 	if (!strcmp(mode, "stopped")) { /* stops itself; ends by SIGTERM if it gets to run */
 		say("ready");
 		raise(SIGSTOP);
-		sleep_for_ever();
+		sleep_for_long();
 	}
 	if (!strcmp(mode, "noting")) { /* notes SIGTERM, and stays */
 		signal(SIGTERM, note_term);
 		say("ready");
-		sleep_for_ever();
+		sleep_for_long();
 	}
 	if (!strcmp(mode, "count")) { /* how often SIGTERM comes to a process of its group; ends when told */
 		signal(SIGTERM, count_term);
@@ -141,7 +151,7 @@ int main(int argc, char **argv)
 		daemonize("daemon");
 		wait_for("daemon");
 		say("ready");
-		sleep_for_ever();
+		sleep_for_long();
 	}
 	if (!strcmp(mode, "bytes")) /* one at a time */
 		for (int i = 0, n = atoi(arg); i < n; i++)

@@ -287,6 +287,7 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->master = r->own ? "m" : opt(l, "of");
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
+		r->detached_ns = seconds(number(l, "detached", 0));
 	}
 }
 
@@ -436,7 +437,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
-		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
+		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_DETACHED] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
 	int t = task_number(&f->at.task), a = f->at.attempt;
@@ -467,6 +468,9 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_DETACHED:
+		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
+		break;
 	case CORE_DO_WORKER_GONE:
 		say(s, "gone %s#%d %g", f->worker, (int)f->session, (double)f->heard_ago_ns / 1e9);
 		break;

@@ -14,7 +14,7 @@
  *   taken t1/1 #1 pending|ended|fenced|away
  *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
  *   expired t1,t2 [next=5] | expired away
- *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] | strays away      (without `of`: sessions of this master's id)
+ *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] [detached=9] | strays away  (without `of`: sessions of this master's id)
  *   store up|down    lease up|down    stalled 5    wait 5 (moves the time; alone on its line: a TIME event)
  *
  * Several events of one step are divided by "; ".  Times are seconds, fractions allowed. Task tN has seq N. */

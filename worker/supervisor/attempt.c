@@ -20,6 +20,7 @@
 #include "worker/supervisor/child.h"
 #include "worker/supervisor/ending.h"
 #include "worker/supervisor/files.h"
+#include "worker/supervisor/guard.h"
 #include "worker/supervisor/log_writer.h"
 #include "worker/supervisor/tree.h"
 
@@ -37,6 +38,7 @@ struct attempt {
 	struct child child;            /* pid 0: never was; descriptors -1: at their end */
 	struct tree tree;
 	struct ending ending;
+	struct guard guard;
 	struct log_writer log;
 	struct sup_status status;
 	char text[SUP_TEXT_MAX];       /* what status.text says while nothing is stuck */
@@ -275,6 +277,7 @@ static void arm(struct attempt *a)
 		at = min_i64(at, a->round_boot_ns);
 	if (a->unsaved)
 		at = min_i64(at, a->save_boot_ns);
+	guard_arm(&a->guard, &a->tree, ending_lease_kill(&a->ending));
 	struct itimerspec t = {0};
 	if (at != SUP_NEVER) {
 		at = max_i64(at, 1); /* 0 would mean never */
@@ -422,6 +425,7 @@ void attempt_run(struct control *control, int signal_fd, const struct sup_job *p
 		.child = {.out = {-1, -1}, .failure = -1}, .round_boot_ns = SUP_NEVER,
 		.status = {.head = {.type = SUP_STATUS, .size = sizeof(a.status)}, .version = SUP_VERSION, .phase = SUP_STARTING}};
 	ending_init(&a.ending, 0);
+	guard_init(&a.guard);
 	log_writer_init(&a.log, a.dir_fd, 1, 2);
 	a.timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -439,10 +443,14 @@ void attempt_run(struct control *control, int signal_fd, const struct sup_job *p
 	control_flush(control, &a.status);
 	while (a.tree.first || !a.tree.childless || !tree_is_empty(&a.tree)) {
 		wait_and_hear(&a);
+		/* Whom only the cgroup knows would not be missed by waiting for the grace's end. */
+		if (!a.tree.first && a.tree.childless && !tree_is_empty(&a.tree))
+			step(&a, ENDING_GRACE_OVER, 0);
 		kill_round(&a);
 		control_flush(control, &a.status);
 	}
 	step(&a, ENDING_EMPTY, 0);
+	guard_arm(&a.guard, &a.tree, SUP_NEVER);
 	finish(&a);
 	log_writer_done(&a.log);
 	tree_done(&a.tree);

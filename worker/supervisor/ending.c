@@ -7,14 +7,14 @@ enum move {
 	FREEZE, /* the lease's SIGTERM is due while another stop runs: its kill is fixed from here on */
 	KILL,
 	KILL_BY_LEASE,
-	CLEAR,  /* the first process has ended: the rest at once */
+	CLEAR,  /* the first process has ended by itself: the rest at once */
 	DONE,
 };
 
 static const enum move table[ENDING_STATES][ENDING_EVENTS] = {
 	/*                STOP    SIGNAL  TIMEOUT ORPHAN  LEASE_TERM LEASE_KILL     GRACE_OVER FIRST_EXIT EMPTY */
 	[ENDING_RUN]  = {BEGIN,  BEGIN,  BEGIN,  BEGIN,  BEGIN,     KILL_BY_LEASE, NOT,       CLEAR,     NOT},
-	[ENDING_TERM] = {SOONER, SOONER, NOT,    NOT,    FREEZE,    KILL,          KILL,      CLEAR,     NOT},
+	[ENDING_TERM] = {SOONER, SOONER, NOT,    NOT,    FREEZE,    KILL,          KILL,      NOT,       DONE},
 	[ENDING_KILL] = {NOT,    NOT,    NOT,    NOT,    NOT,       NOT,           NOT,       NOT,       DONE},
 	[ENDING_DONE] = {NOT,    NOT,    NOT,    NOT,    NOT,       NOT,           NOT,       NOT,       NOT},
 };
@@ -117,6 +117,13 @@ enum ending_event ending_due(const struct ending *e, int64_t now)
 	if (d->orphan_boot_ns <= now && !e->connected)
 		return ENDING_ORPHAN;
 	return ENDING_EVENTS;
+}
+
+int64_t ending_lease_kill(const struct ending *e)
+{
+	if (e->state == ENDING_DONE)
+		return SUP_NEVER;
+	return e->lease_stop ? min_i64(e->kill_boot_ns, e->deadlines.kill_boot_ns) : e->deadlines.kill_boot_ns;
 }
 
 int64_t ending_next(const struct ending *e)

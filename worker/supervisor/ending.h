@@ -22,7 +22,7 @@ enum ending_event {
 	ENDING_LEASE_TERM,
 	ENDING_LEASE_KILL,
 	ENDING_GRACE_OVER,
-	ENDING_FIRST_EXIT, /* the first process has ended, or never was */
+	ENDING_FIRST_EXIT, /* the first process has ended, or never was. The rest keeps the grace of a stop that has begun */
 	ENDING_EMPTY,      /* proof that nothing of the tree is left */
 	ENDING_EVENTS,
 };
@@ -48,6 +48,8 @@ void ending_renew(struct ending *e, const struct sup_deadlines *d);
 enum ending_action ending_step(struct ending *e, enum ending_event event, int64_t grace_ns, int64_t now_boot_ns);
 /* The next moment at which ending_due will have something to say; SUP_NEVER: none. */
 int64_t ending_next(const struct ending *e);
+/* When the lease wants SIGKILL at the latest, by what has come so far; SUP_NEVER once the tree is empty. */
+int64_t ending_lease_kill(const struct ending *e);
 /* Which deadline has passed; ENDING_EVENTS: none.  To be given to ending_step, then asked again. */
 enum ending_event ending_due(const struct ending *e, int64_t now_boot_ns);
 

@@ -119,9 +119,6 @@ void procs_look(struct procs *ps)
 bool procs_signal(const struct proc *p, int signo)
 {
 	struct proc now;
-	/* Nobody but us can make the id of our own child free. */
-	if (p->ppid == getpid())
-		return kill(p->pid, signo) == 0;
 	int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 	if (fd < 0)
 		return errno == ENOSYS && kill(p->pid, signo) == 0;

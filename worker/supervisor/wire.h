@@ -97,7 +97,8 @@ enum sup_phase {
 	SUP_STARTING = 1,
 	SUP_RUNNING,       /* exec succeeded */
 	SUP_LAUNCH_FAILED, /* exec did not; `text` says why. SUP_EMPTY follows, never SUP_EXITED */
-	SUP_EXITED,        /* the first process has ended; what is left of the tree is being ended */
+	SUP_EXITED,        /* the first process has ended; what is left of the tree is being ended: at once, or when the
+	                    * grace of a stop that had begun is over */
 	SUP_EMPTY,         /* no process is left and the log is whole. launch_errno > 0 tells a launch that failed.  The
 	                    * supervisor ends as soon as every status was answered with SUP_SEEN, the agent has
 	                    * closed, or a second has passed */

@@ -13,7 +13,7 @@ static const char number_sql[] =
 	"now(), master, info FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) AS i(id, instance, master, info) "
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
-	"master = excluded.master, info = excluded.info, heard_at = NULL "
+	"master = excluded.master, info = excluded.info, heard_at = NULL, detached_until = NULL "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define HELD                                                                                                     \

@@ -108,27 +108,21 @@ static int session_order(const struct store_op *a, const struct store_op *b)
 	return strcmp(OP(store_session_open, a)->worker, OP(store_session_open, b)->worker);
 }
 
-static bool drain_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
-{
-	const char *w = OP(store_drain, op)->worker;
-	return one_key(at, w, strlen(w), ret, ret_len);
-}
-
-static int drain_order(const struct store_op *a, const struct store_op *b)
-{
-	return strcmp(OP(store_drain, a)->worker, OP(store_drain, b)->worker);
-}
-
-static bool worker_gone_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
-{
-	const char *w = OP(store_worker_gone, op)->worker;
-	return one_key(at, w, strlen(w), ret, ret_len);
-}
-
-static int worker_gone_order(const struct store_op *a, const struct store_op *b)
-{
-	return strcmp(OP(store_worker_gone, a)->worker, OP(store_worker_gone, b)->worker);
-}
+#define BY_WORKER(kind)                                                                                   \
+	static bool kind##_key(const struct store_op *op, const void **at, const void **ret,              \
+			       size_t *ret_len)                                                           \
+	{                                                                                                 \
+		const char *w = OP(store_##kind, op)->worker;                                             \
+		return one_key(at, w, strlen(w), ret, ret_len);                                           \
+	}                                                                                                 \
+	static int kind##_order(const struct store_op *a, const struct store_op *b)                       \
+	{                                                                                                 \
+		return strcmp(OP(store_##kind, a)->worker, OP(store_##kind, b)->worker);                  \
+	}
+BY_WORKER(drain)
+BY_WORKER(worker_gone)
+BY_WORKER(detached)
+#undef BY_WORKER
 
 static bool beat_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
@@ -162,6 +156,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_LIST] = {STMTS(list), .reads = true, .max_ops = 1},
 	[STORE_WORKERS] = {STMTS(workers), .reads = true, .max_ops = 1},
 	[STORE_WORKER_GONE] = {STMTS(worker_gone), .kept = true, .key = worker_gone_key, .order = worker_gone_order},
+	[STORE_DETACHED] = {STMTS(detached), .kept = true, .key = detached_key, .order = detached_order},
 	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},

@@ -10,7 +10,7 @@ static const char worker_get_sql[] =
 static const char worker_put_sql[] =
 	"INSERT INTO worker (id, instance, session, opened_us, master, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
 	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
-	"info = excluded.info, heard_us = NULL";
+	"info = excluded.info, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";

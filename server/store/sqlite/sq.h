@@ -81,6 +81,7 @@ void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
 void sq_workers_run(struct sq_ctx *x, struct store_op *op);
 void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
+void sq_detached_run(struct sq_ctx *x, struct store_op *op);
 void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);

@@ -69,6 +69,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
 	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
 	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},
+	[STORE_DETACHED] = {SQ_WRITE, sq_detached_run, NULL, true},
 	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
