@@ -51,7 +51,7 @@ struct sq_log_room {
 
 struct sq_ctx {
 	struct sq_db db;   /* the tasks */
-	struct sq_db logs; /* READ and LOG lanes */
+	struct sq_db logs; /* READ and LOG lanes; WRITE: to be read, open while it can be */
 	int64_t now_wall_us;
 	int64_t next_seq;  /* WRITE lane */
 	int32_t lost_limit;
@@ -74,6 +74,8 @@ void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
+/* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
+int64_t sq_log_end(struct sq_db *logs, const struct core_attempt *at, int64_t *ret_dropped);
 void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
 void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
