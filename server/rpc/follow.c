@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/rpc/session.h"
+#include "server/store/store_logs.h"
 
 #define QUEUE_BYTES (128 * 1024) /* of one follower */
 #define PIECE_COST 64

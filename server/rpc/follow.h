@@ -7,6 +7,7 @@
 #define REINS_RPC_FOLLOW_H
 
 #include "server/rpc/rpc.h"
+#include "server/store/store_logs.h"
 
 struct follow;
 struct session;

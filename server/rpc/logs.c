@@ -13,6 +13,7 @@
 #include "reins/v1/task_service.pb-c.h"
 #include "server/rpc/follow.h"
 #include "server/rpc/rpc.h"
+#include "server/store/store_logs.h"
 
 #define READ_BYTES (64 * 1024) /* beside it a reader holds its stream's queue and follow.c's */
 #define FOLLOW_POLL_NS (2 * NS_PER_S)

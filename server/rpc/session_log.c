@@ -11,6 +11,7 @@
 #include "common/log/log.h"
 #include "server/rpc/follow.h"
 #include "server/rpc/session.h"
+#include "server/store/store_logs.h"
 
 #define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 #define BATCH_BYTES (1024 * 1024)

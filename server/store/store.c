@@ -1,6 +1,7 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
 #include "server/store/store.h"
+#include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 #include "server/store/workers.h"
 

@@ -5,6 +5,7 @@
  *   5  COMPLETED at old-w, result "res", log "abc"          6  CANCELLED before any attempt
  *
  * All in queue "old", with seq = number, cpu 500 and the spec "spec".  The tests follow on each other. */
+#include "server/store/store_logs.h"
 #include "tests/store/suite.h"
 
 static struct uuid id_of(int n)

@@ -1,4 +1,5 @@
 /* Logs: appended in pieces and gaps, read from any offset or from the end. */
+#include "server/store/store_logs.h"
 #include "tests/store/suite_parts.h"
 
 #include <stdio.h>

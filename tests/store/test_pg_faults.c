@@ -7,6 +7,7 @@
 #include "common/base/rng.h"
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_schema_sql.h"
+#include "server/store/store_logs.h"
 #include "tests/store/pg_server.h"
 #include "tests/store/relay.h"
 #include "tests/store/suite.h"

@@ -6,6 +6,7 @@
 #include "common/base/num.h"
 #include "common/base/rng.h"
 #include "server/store/postgres/pg_store.h"
+#include "server/store/store_logs.h"
 #include "tests/store/pg_server.h"
 #include "tests/store/suite.h"
 

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "server/store/store_logs.h"
 #include "tests/store/fault_vfs.h"
 #include "tests/store/harness.h"
 #include "tests/store/tmp_dir.h"

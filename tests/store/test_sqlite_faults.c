@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 #include "tests/store/fault_vfs.h"
 #include "tests/store/harness.h"

@@ -16,6 +16,7 @@
 #include "reins/v1/worker_service.pb-c.h"
 #include "server/lease/memory/memory.h"
 #include "server/rpc/rpc.h"
+#include "server/store/store_logs.h"
 #include "tests/unit/turns.h"
 #include "server/core/core_view.h"
 

@@ -8,6 +8,7 @@
 
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
+#include "server/store/store_logs.h"
 
 /* A row for each piece; an operation's pieces have its number. */
 static const char append_sql[] =

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
+#include "server/store/store_logs.h"
 #include "server/store/workers.h"
 #include "server/store/store_metrics.h"
 

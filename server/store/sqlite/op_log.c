@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sq_rows.h"
+#include "server/store/store_logs.h"
 
 #define ROW_COST 64      /* of a chunk, beside its bytes */
 #define CHUNKS_MAX 4096

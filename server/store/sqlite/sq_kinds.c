@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
+#include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
