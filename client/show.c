@@ -255,6 +255,13 @@ static void show_result(const Reins__V1__Task *t)
 	fact("result", text);
 }
 
+void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap)
+{
+	size_t n = (size_t)snprintf(ret_text, cap, "step %" PRId64 " ", p->step);
+	for (size_t i = 0; i < p->n_values && n < cap; i++)
+		n += (size_t)snprintf(ret_text + n, cap - n, " %.63s=%.6g", p->values[i]->key, p->values[i]->value);
+}
+
 void show_task(const Reins__V1__Task *t, int64_t now)
 {
 	char text[256], end[96];
@@ -277,6 +284,11 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	fact_time("started", t->started_at, now);
 	fact_time("finished", t->finished_at, now);
 	show_result(t);
+	if (t->metrics) {
+		char values[4000];
+		show_metrics(t->metrics, values, sizeof values);
+		fact("metrics", values);
+	}
 	for (size_t i = 0; i < t->n_attempts; i++)
 		show_attempt(t->attempts[i], now);
 }

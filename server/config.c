@@ -72,6 +72,7 @@ static const struct setting table[] = {
 	{ "max-log", SETTING_SIZE, S(max_log), NULL, "64MiB", 64 * 1024, INT64_C(1) << 40, .help = "Log kept of an attempt." },
 	{ "max-log-sum", SETTING_SIZE, S(max_log_sum), NULL, "10GiB", 64 * 1024 * 1024, INT64_C(1) << 50,
 	  .help = "Logs of all tasks in a sqlite: store; the oldest ended tasks' logs make room." },
+	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
 	{ "max-queues", SETTING_INT, S(max_queues), NULL, "10000", 1, 1000000, .help = "Queues." },

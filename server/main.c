@@ -182,6 +182,7 @@ static int open_services(struct server *s)
 			.command_env_bytes = s->cfg.max_command_env,
 			.params_bytes = s->cfg.max_params,
 			.log_bytes = s->cfg.max_log,
+			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
 		},
 	};

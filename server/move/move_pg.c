@@ -265,7 +265,7 @@ int move_target_copied(struct move_target *t, const struct move_table *table, in
 
 int move_target_batch(struct move_target *t, const struct move_table *table, struct move_error *e)
 {
-	char sql[900];
+	char sql[1000];
 	snprintf(sql, sizeof(sql), "BEGIN; COPY reins.%s (%s) FROM STDIN (FORMAT binary)", table->name, table->columns);
 	if (tell(t, e, sql) < 0)
 		return -1;
@@ -325,7 +325,7 @@ static void add_message(struct move_digest *d, const char *data, size_t len, boo
 
 int move_target_digest(struct move_target *t, const struct move_table *table, struct move_digest *ret, struct move_error *e)
 {
-	char sql[900], *data;
+	char sql[1000], *data;
 	snprintf(sql, sizeof(sql), "COPY (SELECT %s FROM reins.%s) TO STDOUT (FORMAT binary)", table->columns, table->name);
 	if (tell(t, e, sql) < 0)
 		return -1;

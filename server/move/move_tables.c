@@ -13,21 +13,22 @@
 #define CORE "task_id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, " POLICY
 #define CORE_KINDS "u84444484b8488ft"
 
-#define TASK(created, run, expires)                                                                                           \
+#define ASKS "handler, custom"
+#define PLACE "instance, session, devices, log_dropped, cause, oom_killed"
+
+#define TASK(created, run, expires)                                                                                 \
 	"id, seq, " created ", " run ", neg_priority, cpu, memory, gpus, exclusive, " POLICY ", name, owner, "       \
-	"idempotency_key, labels, list_spec, spec, handler, custom, " expires
-#define READY(expires) CORE ", open_worker, handler, custom, " expires
-#define DELAYED(due, expires) CORE ", " due ", handler, custom, " expires
+	"idempotency_key, labels, list_spec, spec, " ASKS ", " expires
+#define READY(expires) CORE ", open_worker, " ASKS ", " expires
+#define DELAYED(due, expires) CORE ", " due ", " ASKS ", " expires
 #define RUNNING(dispatched, started, cancel)                                                                         \
-	CORE ", worker, instance, session, lease_ns, " dispatched ", " started ", " cancel \
-	", handler, custom, devices, cause"
+	CORE ", worker, instance, session, lease_ns, " dispatched ", " started ", " cancel ", " ASKS ", devices, cause"
 #define ENDED(dispatched, started, finished, cancel)                                                                 \
 	"task_id, state, outcome, attempt, failures, losses, reported, " dispatched ", " started ", " finished ", "  \
-	cancel ", exit_code, signal, log_end, result_too_large, worker, error, result, instance, session, lease_ns, devices, " \
-	"log_dropped, cause, oom_killed"
+	cancel ", exit_code, signal, log_end, result_too_large, worker, error, result, lease_ns, " PLACE
 #define ATTEMPT(dispatched, started, finished)                                                                       \
 	"task_id, attempt, outcome, reported, counted, lease_ns, " dispatched ", " started ", " finished ", "        \
-	"exit_code, signal, log_end, worker, error, instance, session, devices, log_dropped, cause, oom_killed"
+	"exit_code, signal, log_end, worker, error, " PLACE
 #define WORKER(known, opened, heard)                                                                                 \
 	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard
 #define IDEMPOTENCY "key, task_id, hash"
@@ -42,7 +43,7 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(TASK("created_us", "run_at_us", "expires_us"), "task", "seq"), false},
 	{"attempt", ATTEMPT("dispatched_at", "started_at", "finished_at"), "u42bb8WwW448tyu8t8tb",
 	 FROM(ATTEMPT("dispatched_us", "started_us", "finished_us"), "attempt", "task_id, attempt"), false},
-	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyyu88t8tb",
+	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyy8u8t8tb",
 	 FROM(ENDED("dispatched_us", "started_us", "finished_us", "cancel_us"), "ended", "seq"), false},
 	{"log", LOG, "u482y", FROM(LOG, "log", "task_id, attempt, off"), true},
 	{"metric", METRIC, "u48y", FROM(METRIC, "metric", "task_id, attempt, number"), true},

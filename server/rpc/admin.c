@@ -75,6 +75,7 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	limits.workers = cfg->max_workers;
 	limits.tasks_per_submit = rpc->limits.tasks_per_submit;
 	limits.log_bytes = rpc->limits.log_bytes;
+	limits.metrics_points = rpc->limits.metrics_points;
 	Reins__V1__ServerInfo m = REINS__V1__SERVER_INFO__INIT;
 	m.version = (char *)(uintptr_t)REINS_VERSION;
 	m.master_id = (char *)(uintptr_t)engine_master_id(rpc->engine);

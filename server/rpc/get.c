@@ -5,6 +5,8 @@
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/view.h"
+#include "server/store/store_metrics.h"
 
 #define REPLY_MAX (16 * 1024 * 1024)
 #define WAIT_MAX_NS (3600 * NS_PER_S)
@@ -18,6 +20,7 @@ struct get_call {
 	struct store_cancel cancel;
 	struct store_retry retry;
 	char *words; /* of the cancel, owned */
+	struct store_metrics_read metrics; /* the newest points of the newest attempt */
 	struct engine_waiter waiter;
 	struct rpc_parked parked;
 	struct loop_timer timer;
@@ -37,6 +40,7 @@ static void get_free(struct get_call *g)
 	if (g->retry.op.kind == STORE_RETRY)
 		store_op_done_fields(&g->retry.op);
 	free(g->words);
+	store_op_done_fields(&g->metrics.op);
 	if (g->call)
 		grpc_call_set_user(g->call, NULL);
 	free(g);
@@ -81,11 +85,37 @@ static void reply_task(struct get_call *g)
 {
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
-	if (rpc_task(g->rpc, &g->get.ret_task, true, &b))
+	int rc = rpc_task(g->rpc, &g->get.ret_task, true, NULL, &b);
+	if (rc == 0 && g->metrics.ret_n)
+		rc = view_metrics(g->metrics.ret_items, g->metrics.ret_n, &b);
+	if (rc)
 		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
 	else
 		rpc_reply(g->call, &b);
 	buf_done(&b);
+}
+
+static void on_metrics(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, metrics.op);
+	g->reading = false;
+	/* A task is shown without what can't be had of its metrics. */
+	if (g->call)
+		reply_task(g);
+	get_over(g);
+}
+
+static void read_metrics(struct get_call *g)
+{
+	g->metrics = (struct store_metrics_read){
+		.op = { .kind = STORE_METRICS_READ, .done = on_metrics },
+		.at = { g->get.id, g->get.ret_task.core.attempt },
+		.newest = true,
+		.limit = VIEW_METRICS_POINTS,
+		.max_bytes = VIEW_METRICS_BYTES,
+	};
+	g->reading = true;
+	store_submit(engine_store(g->rpc->engine), &g->metrics.op);
 }
 
 static void on_read(struct store_op *op)
@@ -111,6 +141,11 @@ static void on_read(struct store_op *op)
 			return;
 		}
 		loop_timer_set(&g->timer, min_i64(g->wait_until_mono_ns, now + WAIT_POLL_NS));
+		return;
+	} else if (g->get.ret_task.core.attempt > 0) {
+		engine_unwait(&g->waiter);
+		loop_timer_stop(&g->timer);
+		read_metrics(g);
 		return;
 	} else {
 		reply_task(g);
@@ -159,6 +194,7 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 	g->rpc = rpc_of(call);
 	g->call = call;
 	g->get.op.kind = STORE_GET; /* for store_op_done_fields */
+	g->metrics.op.kind = STORE_METRICS_READ;
 	g->get.id = *id;
 	g->waiter.wake = on_news;
 	list_init(&g->waiter.node);

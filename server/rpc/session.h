@@ -15,6 +15,8 @@ struct session_stuck {
 	struct core_attempt at;
 	char reason[SESSION_TEXT_MAX + 1];
 };
+/* What of one session may wait for the store: a worker is not to fill our memory. */
+#define SESSION_HELD_MAX (64 * 1024 * 1024)
 
 struct session {
 	struct engine_peer peer;
@@ -37,14 +39,15 @@ struct session {
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	struct blob *info;
-	char **queues;
+	char **queues, **handlers;
+	char *custom;
 	struct core_attempt *held;
 	size_t n_held, cap_held;
 	struct loop_timer hello_timer;
 
 	/* attempts with log or start on their way to the store */
 	struct map attempts;
-	size_t held_bytes; /* log and outcome bytes that wait for the store */
+	size_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
 	struct list starting;
 	struct loop_timer start_timer;
 
@@ -91,6 +94,14 @@ int session_bad_message(struct session *s, const char *what);
 int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret) MUST_CHECK;
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* The outcome of an attempt waits until this is let go again, and the session lives as long.  NULL: the stream has been
+ * ended. */
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref) MUST_CHECK;
+void session_let_outcome(struct attempt *a);
+
+/* session_metrics.c */
+void session_metrics(struct session *s, Reins__V1__Metrics *m);
 
 /* Ends the stream of every worker: the master goes. */
 void session_end_all(struct rpc *rpc);

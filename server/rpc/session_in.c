@@ -2,7 +2,7 @@
  * stored: who sees a terminal state can read the last byte.  A chunk that the store gives up on is lost, and its task
  * goes on without it: a broken log must not hold back an outcome.
  *
- * Bounded: attempts with something on its way by twice the list's limit, their bytes by HELD_BYTES_MAX. */
+ * Bounded: attempts with something on its way by twice the list's limit, their bytes by SESSION_HELD_MAX. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 #include "common/pb/utf8.h"
 #include "server/rpc/session.h"
 
-#define HELD_BYTES_MAX (64 * 1024 * 1024)
 #define STOPPING "the master stops; connect again, or to another"
 #define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
@@ -36,6 +35,7 @@ struct attempt {
 	struct core_attempt ref;
 	struct session *session;
 	int logs_pending;
+	int holds;       /* what else the outcome waits for: points on their way */
 	int64_t stored;  /* nothing before it is still to come: stored, over the limit, or lost */
 	int64_t skipped; /* the end of what lay beyond the limit and came after pending chunks */
 	struct list starting;
@@ -155,7 +155,7 @@ static struct attempt *need_attempt(struct session *s, const struct core_attempt
 
 static void forget_if_idle(struct attempt *a)
 {
-	if (a->logs_pending || a->start_pending || a->parked || !list_empty(&a->starting))
+	if (a->logs_pending || a->holds || a->start_pending || a->parked || !list_empty(&a->starting))
 		return;
 	map_remove(&a->session->attempts, &a->by_ref);
 	attempt_free(a);
@@ -167,6 +167,34 @@ static void hand_on(struct session *s, struct outcome *o)
 		engine_outcome(s->rpc->engine, &s->peer, &o->engine);
 	else
 		o->engine.done(&o->engine); /* the worker sends it again in its next session */
+}
+
+static void hand_on_parked(struct attempt *a)
+{
+	struct outcome *o = a->parked;
+	if (!o || a->logs_pending || a->holds)
+		return;
+	a->parked = NULL;
+	hand_on(a->session, o);
+}
+
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref)
+{
+	struct attempt *a = need_attempt(s, ref);
+	if (!a)
+		return NULL;
+	a->holds++;
+	s->refs++;
+	return a;
+}
+
+void session_let_outcome(struct attempt *a)
+{
+	struct session *s = a->session;
+	a->holds--;
+	hand_on_parked(a);
+	forget_if_idle(a);
+	session_unref(s);
 }
 
 /* ---- started ---- */
@@ -259,11 +287,7 @@ static void on_log_stored(struct store_op *op)
 	}
 	blob_unref(l->append.data);
 	free(l);
-	if (a->parked && a->logs_pending == 0) {
-		struct outcome *o = a->parked;
-		a->parked = NULL;
-		hand_on(s, o);
-	}
+	hand_on_parked(a);
 	forget_if_idle(a);
 	session_unref(s);
 }
@@ -296,8 +320,8 @@ static void on_log(struct session *s, const Reins__V1__Log *m)
 		skip_log(s, &ref, m->offset + (int64_t)m->data.len);
 		return;
 	}
-	if (s->held_bytes + log_cost(m->data.len) > HELD_BYTES_MAX) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", HELD_BYTES_MAX >> 20);
+	if (s->held_bytes + log_cost(m->data.len) > SESSION_HELD_MAX) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", SESSION_HELD_MAX >> 20);
 		return;
 	}
 	struct attempt *a = need_attempt(s, &ref);
@@ -394,9 +418,9 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		(void)session_bad_message(s, "outcome: no such kind");
 		return;
 	}
-	struct outcome *o = s->held_bytes + m->result.len + m->error.len > HELD_BYTES_MAX ? NULL : outcome_new(s, m, &ref);
+	struct outcome *o = s->held_bytes + m->result.len + m->error.len > SESSION_HELD_MAX ? NULL : outcome_new(s, m, &ref);
 	if (!o) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", HELD_BYTES_MAX >> 20);
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", SESSION_HELD_MAX >> 20);
 		return;
 	}
 	s->held_bytes += o->bytes;
@@ -407,7 +431,7 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		o->devices = a->devices ? xstrdup(a->devices) : NULL; /* and where */
 		o->engine.rec.devices = o->devices;
 	}
-	if (a && a->logs_pending && !a->parked) {
+	if (a && (a->logs_pending || a->holds) && !a->parked) {
 		a->parked = o;
 		return;
 	}
@@ -530,7 +554,9 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
 		on_draining(s, m->draining);
 		break;
-	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
+	case REINS__V1__WORKER_MESSAGE__KIND_METRICS:
+		session_metrics(s, m->metrics);
+		break;
 	default:
 		break;
 	}

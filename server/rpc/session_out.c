@@ -162,6 +162,7 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 	limits.result_bytes = s->rpc->limits.result_bytes;
 	limits.error_bytes = s->rpc->limits.error_bytes;
 	limits.log_bytes = s->rpc->limits.log_bytes;
+	limits.metrics_points = s->rpc->limits.metrics_points;
 	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
 	pb_duration_set(&lease, cfg->lease_ttl_ns);
 
@@ -179,6 +180,7 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 			items[i].attempt = a->task.attempt;
 			items[i].stop_follows = a->cancel_wish;
 			items[i].log_stored = a->log_stored;
+			items[i].metrics_stored = a->metrics_stored;
 			at[i] = &items[i];
 		}
 		done += now;

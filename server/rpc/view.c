@@ -7,11 +7,13 @@
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
 #include "reins/v1/task.pb-c.h"
+#include "server/rpc/rpc_limits.h"
 #include "server/rpc/wire.h"
 
 #define ERROR_TEXT_MAX (16 * 1024)
 #define ERRORS_MAX (256 * 1024) /* of all attempts of a task: with 200 of them it must still fit a message */
 #define TASK_SPEC_FIELD 3
+#define TASK_METRICS_FIELD 22
 
 static Reins__V1__Attempt__End end_of(enum store_outcome o)
 {
@@ -24,6 +26,7 @@ static Reins__V1__Attempt__End end_of(enum store_outcome o)
 	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
 	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
 	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
+	case STORE_EXPIRED: break; /* no attempt ends so */
 	}
 	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
 }
@@ -274,5 +277,58 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 	for (size_t i = 0; i < m.n_attempts; i++)
 		attempt_view_free(m.attempts[i]);
 	free(m.attempts);
+	return rc;
+}
+
+struct newest {
+	Reins__V1__MetricPoint *points[VIEW_METRICS_POINTS];
+	Reins__V1__MetricPoint__ValuesEntry *values[RPC_METRIC_VALUES_MAX];
+	size_t n_points, n_values;
+};
+
+static void merge(struct newest *all, const Reins__V1__MetricPoint *p)
+{
+	for (size_t i = 0; i < p->n_values && all->n_values < RPC_METRIC_VALUES_MAX; i++) {
+		size_t k = 0;
+		while (k < all->n_values && strcmp(all->values[k]->key, p->values[i]->key) != 0)
+			k++;
+		if (k == all->n_values)
+			all->values[all->n_values++] = p->values[i];
+	}
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const Reins__V1__MetricPoint__ValuesEntry *const *x = a, *const *y = b;
+	return strcmp((*x)->key, (*y)->key);
+}
+
+int view_metrics(const struct store_metric *items, size_t n, struct buf *b)
+{
+	struct newest all = { .n_points = 0 };
+	struct buf one;
+	int rc = 0;
+	for (size_t i = 0; i < n && all.n_points < VIEW_METRICS_POINTS; i++) {
+		struct refusal r;
+		Reins__V1__MetricPoint *p =
+			pb_unpack(&reins__v1__metric_point__descriptor, items[i].point.data, items[i].point.len, NULL, &r);
+		if (!p)
+			continue;
+		all.points[all.n_points++] = p;
+		merge(&all, p);
+	}
+	if (all.n_points) {
+		Reins__V1__MetricPoint m = *all.points[0];
+		qsort(all.values, all.n_values, sizeof(*all.values), by_key);
+		m.values = all.values;
+		m.n_values = all.n_values;
+		buf_init(&one, VIEW_METRICS_BYTES);
+		rc = pb_pack(&m, &one);
+		if (rc == 0)
+			rc = wire_put_len(b, TASK_METRICS_FIELD, buf_head(&one), buf_len(&one));
+		buf_done(&one);
+	}
+	for (size_t i = 0; i < all.n_points; i++)
+		pb_free(all.points[i]);
 	return rc;
 }

@@ -19,7 +19,11 @@ enum store_outcome {
 	STORE_WORKER_LOST, /* by take-back, or reported by a worker that can't know the end; counted against the lost-limit */
 	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
 	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
+	STORE_EXPIRED,     /* never given out; of no attempt */
 };
+
+/* The error of a task that ended so; "2.5 s" follows. */
+#define STORE_EXPIRED_TEXT "not started within its expiry of "
 
 struct store_bytes {
 	const uint8_t *data;

@@ -1,5 +1,7 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
+#include "server/store/store.h"
+#include "server/store/store_metrics.h"
 #include "server/store/workers.h"
 
 #define CLEAR(p) (free(p), (p) = NULL)
@@ -32,10 +34,10 @@ void store_op_done_fields(struct store_op *op)
 		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
 		return;
 	case STORE_RECORD:
-		CLEAR(container_of(op, struct store_record, op)->ret_queue);
+		CLEAR(container_of(op, struct store_record, op)->ret_texts);
 		return;
 	case STORE_TAKE_BACK:
-		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
+		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
 		return;
 	case STORE_RETRY:
 		CLEAR(container_of(op, struct store_retry, op)->ret_queue);
@@ -54,6 +56,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_FILL:
 		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
 		container_of(op, struct store_fill, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_fill, op)->ret_memory);
 		return;
 	case STORE_QUEUES:
 		CLEAR(container_of(op, struct store_queues, op)->ret_names);
@@ -63,6 +66,11 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_due, op)->ret_rows = NULL;
 		container_of(op, struct store_due, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_due, op)->ret_memory);
+		return;
+	case STORE_EXPIRE:
+		container_of(op, struct store_expire, op)->ret_ids = NULL;
+		container_of(op, struct store_expire, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_expire, op)->ret_memory);
 		return;
 	case STORE_STRAYS:
 		container_of(op, struct store_strays, op)->ret_rows = NULL;
@@ -74,6 +82,14 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_log_read, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
 		return;
+	case STORE_METRICS_READ: {
+		struct store_metrics_read *o = container_of(op, struct store_metrics_read, op);
+		o->ret_items = NULL;
+		o->ret_n = 0;
+		o->ret_counts = (struct store_bytes){0};
+		mem_done(&o->ret_memory);
+		return;
+	}
 	case STORE_GET:
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
@@ -92,6 +108,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_CANCEL:
 	case STORE_STARTED:
 	case STORE_LOG_APPEND:
+	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
 	case STORE_KINDS:

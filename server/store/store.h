@@ -37,9 +37,12 @@ enum store_kind {
 	STORE_FILL,
 	STORE_QUEUES,
 	STORE_DUE,
+	STORE_EXPIRE,
 	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
+	STORE_METRICS,      /* this and the next: store_metrics.h */
+	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
 	STORE_WORKERS,
@@ -82,7 +85,7 @@ struct store_assignment {
 
 struct store_insert {
 	struct store_op op;
-	struct core_task task;           /* id, queue, priority, need, exclusive, lease_ttl, retry policy */
+	struct core_task task;           /* id, queue, priority, need, handler, custom, exclusive, lease_ttl, retry policy */
 	const char *name;                /* "" when none */
 	const char *owner;               /* principal; "" */
 	struct blob *spec;               /* encoded TaskSpec */
@@ -92,6 +95,7 @@ struct store_insert {
 	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
+	int64_t expiry_ns;               /* > 0: EXPIRE ends it if it was not given out so long after now */
 	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
 	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
@@ -108,7 +112,9 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
-	struct core_task ret_task; /* the row now: attempt, failures, retry policy; .queue is the input's pointer */
+	/* The row now: attempt, failures, retry policy; queue, handler and custom are the input's pointers. A row whose expiry
+	 * has come is not won. */
+	struct core_task ret_task;
 	struct blob *ret_spec;     /* when won; freed by store_op_done_fields unless the caller takes it (sets NULL) */
 };
 
@@ -136,7 +142,7 @@ struct store_record {
 	/* Its ready row when ret_state is PENDING.  ret_state is RUNNING when the outcome was
 	 * recorded, but that became known only after a lost connection and the task has gone on since. */
 	struct core_task ret_task;
-	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
+	char *ret_texts;             /* backs those of ret_task; freed by store_op_done_fields */
 };
 
 struct store_take_back {
@@ -149,7 +155,7 @@ struct store_take_back {
 	int32_t lost_limit;
 	enum core_take_back_verdict ret_verdict;
 	struct core_task ret_task;
-	char *ret_queue;
+	char *ret_texts;
 };
 
 struct store_cancel {
@@ -218,6 +224,7 @@ struct store_fill {
 	struct core_task *ret_rows; /* .queue is the input's pointer */
 	size_t ret_n;
 	bool ret_exhausted;
+	void *ret_memory;           /* backs handlers and customs */
 };
 
 struct store_queues {
@@ -232,6 +239,17 @@ struct store_due {
 	struct core_task *ret_rows;
 	size_t ret_n;
 	int64_t ret_next_in_ns; /* -1: none waits; about INT64_MAX for what is centuries away */
+	void *ret_memory;
+};
+
+/* PENDING rows that were never given out and whose expiry has come: FAILED, with outcome EXPIRED and the reason as error.
+ * Of a statement that ran twice the answer leaves out what the first run ended. */
+struct store_expire {
+	struct store_op op;
+	int32_t limit;
+	struct uuid *ret_ids;
+	size_t ret_n;
+	int64_t ret_next_in_ns; /* as in store_due */
 	void *ret_memory;
 };
 

@@ -1,5 +1,8 @@
 """The program reins-worker, as tests start and end it."""
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -14,10 +17,14 @@ class Worker:
         self.folder = folder
         self.state = folder / 'state'
         settings = {'server': server, 'id': 'w1', 'slots': 4, 'state-dir': self.state,
-                    'kill-grace': '1s', 'log-level': 'debug'}
+                    'kill-grace': '1s', 'log-level': 'debug',
+                    # Programs outlive a worker: what a test leaves running is to end with it.
+                    'drain': 'requeue', 'orphan-timeout': '5s'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
         self.command = [str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
+        self.env = {}          # of the agent, beside what the tests run with
+        self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
 
@@ -25,8 +32,10 @@ class Worker:
         env = {k: v for k, v in os.environ.items() if not k.startswith('REINS_')}
         env['REINS_TOKEN'] = 'secret-token'
         env['HELLO_FROM_WORKER'] = 'yes'
+        env.update(self.env)
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env)
+            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env,
+                                            pass_fds=self.pass_fds)
         return self
 
     def kill(self):
@@ -54,7 +63,16 @@ class Worker:
                     self.process.wait()
                     pytest.fail('the worker did not end on a second SIGTERM')
         text = self.log()
+        remove_cgroups(text)
         assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+def remove_cgroups(log):
+    """Of a worker that was killed and did not come back; as far as they are empty."""
+    for folder in set(re.findall(r' in (/\S*/reins-\S+) \(v', log)):
+        for path in [*pathlib.Path(folder).glob('*/'), pathlib.Path(folder)]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def alive(pid):

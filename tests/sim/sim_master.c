@@ -219,7 +219,9 @@ void master_deliver(struct sim *s, struct msg *d)
 			struct core_task *ready = xcalloc(1, sizeof(*ready));
 			*ready = d->ev.task;
 			d->mem = ready;
+			int64_t expires_in_ns = d->ev.expires_in_ns;
 			d->ev = (struct core_event){ .type = CORE_EV_READY, .ready = { ready, 1 } };
+			d->ev.expires_in_ns = expires_in_ns;
 		}
 	}
 	m->inbox[m->n_inbox++] = d;
@@ -278,6 +280,8 @@ void client_submit(struct sim *s, int task)
 		.queue = queues[t->queue],
 		.priority = t->priority,
 		.exclusive = t->exclusive,
+		.handler = t->handler,
+		.custom = t->custom,
 		.need.gpus = task % 7 == 0,
 		.lease_ttl_ns = task % 5 == 0 ? 20 * NS_PER_S : 0,
 		.max_attempts = 1 + task % 3,
@@ -306,22 +310,6 @@ void client_cancel(struct sim *s, int task)
 		store_cancel(s, row);
 }
 
-/* The next that may be retried, from `task` on; one that waits with an open attempt is cancelled for it first. */
-void client_retry(struct sim *s, int task)
-{
-	for (int i = 0; i < s->n_tasks && s->m.up && s->store.up; i++) {
-		int row = s->store.by_key[(task + i) % s->n_tasks];
-		enum row_state st = row >= 0 ? s->store.rows[row].state : ROW_NONE;
-		bool open = st == ROW_PENDING && s->store.rows[row].open;
-		if (st != ROW_FAILED && st != ROW_CANCELLED && !open)
-			continue;
-		if (open)
-			store_cancel(s, row);
-		store_retry(s, row);
-		return;
-	}
-}
-
 static void on_drain_told(struct sim *s, struct msg *m)
 {
 	worker_drain(s, m->worker);
@@ -342,4 +330,20 @@ void operator_drain(struct sim *s, int w, bool on)
 	d->ev.drain_wish.worker = s->w[w].id;
 	d->ev.drain_wish.on = on;
 	master_deliver(s, d);
+}
+
+/* The next that may be retried, from `task` on; one that waits with an open attempt is cancelled for it first. */
+void client_retry(struct sim *s, int task)
+{
+	for (int i = 0; i < s->n_tasks && s->m.up && s->store.up; i++) {
+		int row = s->store.by_key[(task + i) % s->n_tasks];
+		enum row_state st = row >= 0 ? s->store.rows[row].state : ROW_NONE;
+		bool open = st == ROW_PENDING && s->store.rows[row].open;
+		if (st != ROW_FAILED && st != ROW_CANCELLED && !open)
+			continue;
+		if (open)
+			store_cancel(s, row);
+		store_retry(s, row);
+		return;
+	}
 }

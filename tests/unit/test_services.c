@@ -228,6 +228,7 @@ static void connect_worker(struct call *w)
 	h.worker_id = (char *)"w1";
 	h.instance = (char *)INSTANCE;
 	h.slots = 2;
+	h.runs_commands = true;
 	h.last = true;
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_HELLO;
 	m.hello = &h;

@@ -80,7 +80,7 @@ static const char record_sql[] = INPUT
 	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) THEN 9 "
 	"WHEN e.known THEN 1 WHEN a.known THEN 1 "
 	"WHEN p.known THEN 9 ELSE 2 END, coalesce(e.state, 2), 0, "
-	"i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM rest i "
+	PG_CORE_NONE " FROM rest i "
 	"LEFT JOIN LATERAL (SELECT true AS known, e.state FROM ended e WHERE e.task_id = i.task_id AND e.attempt = i.attempt "
 	"AND e.worker = i.worker COLLATE \"C\" AND e.reported OFFSET 0) e ON true "
 	"LEFT JOIN LATERAL (SELECT true AS known FROM attempt a WHERE a.task_id = i.task_id AND a.attempt = i.attempt "
@@ -133,9 +133,8 @@ static int read_verdict(struct store_record *o, const PGresult *r, int row)
 		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
 		o->ret_due_in_ns = o->ret_state == STORE_PENDING ? pg_get_int8(r, row, 3) : 0;
 		pg_get_core(r, row, 4, &o->ret_task);
-		free(o->ret_queue);
-		o->ret_queue = xstrdup(o->ret_task.queue);
-		o->ret_task.queue = o->ret_queue;
+		free(o->ret_texts);
+		o->ret_texts = store_texts(&o->ret_task);
 		return 0;
 	case 1:
 		/* Sent before and lost: then it was this very report that was recorded. */

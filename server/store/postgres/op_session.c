@@ -26,10 +26,13 @@ static const char number_sql[] =
 	"coalesce((SELECT g.off + octet_length(g.data) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
 	".attempt ORDER BY g.off DESC LIMIT 1), 0)"
 
+#define METRICS_END(of) \
+	"coalesce((SELECT max(n.number) FROM metric n WHERE n.task_id = " of ".task_id AND n.attempt = " of ".attempt), 0)"
+
 static const char adopt_sql[] = HELD
 	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
 	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
-	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r");
+	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r") ", " METRICS_END("r");
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
@@ -46,7 +49,7 @@ static const char reopen_sql[] = HELD
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at, devices) SELECT "
 	PG_CORE_WITH("", "failures", "losses - counted::int") ", worker, instance, session, lease_ns, dispatched_at, started_at, "
 	"devices FROM o) "
-	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") " FROM o";
+	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") ", " METRICS_END("o") " FROM o";
 
 /* Counted: what was seen to start, or whose worker process has been replaced. */
 static const char requeue_sql[] =
@@ -156,7 +159,7 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
 	pg_get_core(r, row, 1, ret);
-	ret->queue = store_mem_copy(mem_of(o), ret->queue, strlen(ret->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static int read_adopted(struct pg_batch *b, const PGresult *r)
@@ -172,6 +175,7 @@ static int read_adopted(struct pg_batch *b, const PGresult *r)
 		a->lease_ns = pg_get_int8(r, row, 1 + PG_CORE_COLUMNS);
 		a->cancel_wish = pg_get_bool(r, row, 2 + PG_CORE_COLUMNS);
 		a->log_stored = pg_get_int8(r, row, 3 + PG_CORE_COLUMNS);
+		a->metrics_stored = pg_get_int8(r, row, 4 + PG_CORE_COLUMNS);
 	}
 	return 0;
 }

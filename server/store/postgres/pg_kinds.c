@@ -3,6 +3,7 @@
 
 #include "server/store/postgres/pg.h"
 #include "server/store/workers.h"
+#include "server/store/store_metrics.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
 
@@ -77,6 +78,15 @@ static size_t log_append_bytes(const struct store_op *op)
 	return 100 + OP(store_log_append, op)->data->len;
 }
 
+static size_t metrics_bytes(const struct store_op *op)
+{
+	const struct store_metrics *o = OP(store_metrics, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 24 + o->items[i].point.len;
+	return n;
+}
+
 static size_t session_bytes(const struct store_op *op)
 {
 	const struct store_session_open *o = OP(store_session_open, op);
@@ -138,9 +148,12 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_FILL] = {STMTS(fill), .max_ops = 64},
 	[STORE_QUEUES] = {STMTS(queues), .max_ops = 1},
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
+	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},
+	[STORE_METRICS] = {STMTS(metrics), .kept = true, .in_order = true, .bytes = metrics_bytes},
+	[STORE_METRICS_READ] = {STMTS(metrics_read), .reads = true, .max_ops = 64},
 	[STORE_GET] = {STMTS(get), .reads = true, .max_ops = 200},
 	[STORE_LIST] = {STMTS(list), .reads = true, .max_ops = 1},
 	[STORE_WORKERS] = {STMTS(workers), .reads = true, .max_ops = 1},

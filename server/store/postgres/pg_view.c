@@ -34,7 +34,7 @@ int pg_get_view(const PGresult *r, int row, int col, struct store_task *ret, str
 	if (rc < 0)
 		return rc;
 	pg_get_core(r, row, col, &t.core);
-	t.core.queue = store_mem_copy(mem, t.core.queue, strlen(t.core.queue));
+	store_mem_texts(mem, &t.core);
 	t.losses = pg_get_int(r, row, col + PG_CORE_LOSSES);
 	t.state = (enum store_state)pg_get_int(r, row, col + STATE);
 	t.worker = pg_get_text_or_null(r, row, col + WORKER, mem);

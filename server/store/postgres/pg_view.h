@@ -14,11 +14,10 @@
 
 /* `first` is an SQL condition: only where it holds the wide columns are sent; these have names of their own, and so has
  * `id`. */
-#define PG_VIEW_COLUMNS 40
+#define PG_VIEW_COLUMNS 42
 #define PG_VIEW(first, spec, result)                                                                       \
 	"t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "               \
-	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), t.cpu, t.memory, t.gpus, t.exclusive, " \
-	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, " \
+	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), " PG_ASKS_OF("t.") ", " \
 	"CASE WHEN e.task_id IS NOT NULL THEN e.state::int WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END, "     \
 	"coalesce(r.worker, e.worker), t.owner, t.created_at, coalesce(d.due_at, t.run_at), "                  \
 	"coalesce(r.started_at, e.started_at), e.finished_at, "                                                \

@@ -10,7 +10,7 @@
 #define VIEW(spec, result)                                                                                          \
 	"SELECT t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "             \
 	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), t.cpu, t.memory, t.gpus, t.exclusive, "     \
-	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, "    \
+	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, t.handler, t.custom, "    \
 	"CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END AS state, "           \
 	"coalesce(r.worker, e.worker), t.owner, t.created_us, coalesce(d.due_us, t.run_at_us), "                     \
 	"coalesce(r.started_us, e.started_us), e.finished_us, coalesce(r.cancel_us, e.cancel_us), e.outcome, "       \
@@ -75,7 +75,7 @@ static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, s
 		.cause = sq_text_copy(q, CAUSE, mem),
 	};
 	sq_core_read_task(q, 0, &t->core);
-	t->core.queue = sq_text_copy(q, SQ_CORE_COLUMNS - 1, mem);
+	store_mem_texts(mem, &t->core);
 	t->spec = sq_blob(db, q, SPEC);
 }
 

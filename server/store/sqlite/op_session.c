@@ -20,7 +20,7 @@ static struct store_mem **mem_of(struct store_session_open *o) { return (struct 
 static void keep_task(struct store_session_open *o, const struct sq_core *c, struct core_task *ret)
 {
 	*ret = c->task;
-	ret->queue = store_mem_copy(mem_of(o), c->queue, strlen(c->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static void keep_adopted(struct store_session_open *o, const struct sq_running *r, struct core_adopted *ret)
@@ -139,7 +139,7 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_waiting = store_mem_get(mem_of(o), n * sizeof(*o->ret_waiting));
 	for (size_t i = 0; i < n && !x->db.rc; i++) {
 		struct sq_running *r = &rows[i];
-		r->core.task.queue = r->core.queue; /* it moved with the array */
+		sq_core_moved(&r->core); /* with the array */
 		bool replaced = memcmp(r->instance, o->instance, sizeof(r->instance)) != 0;
 		if (r->core.task.exclusive && replaced) {
 			wait_for_lease(x, o, r);

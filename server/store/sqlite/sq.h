@@ -70,9 +70,12 @@ void sq_session_run(struct sq_ctx *x, struct store_op *op);
 void sq_fill_run(struct sq_ctx *x, struct store_op *op);
 void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
+void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
+void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
+void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
 void sq_workers_run(struct sq_ctx *x, struct store_op *op);
 void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
@@ -80,6 +83,13 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+
+/* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
+bool sq_log_make_room(struct sq_ctx *x, int64_t need);
+/* So many bytes more are this task's. */
+void sq_log_account(struct sq_ctx *x, const struct uuid *task, int64_t bytes);
+/* Whether the worker's attempt runs, or is open. */
+bool sq_log_is_ours(struct sq_ctx *x, const struct core_attempt *at, const char *worker);
 
 /* Operations that one counts for: a group's size. */
 int32_t sq_op_items(const struct store_op *op);

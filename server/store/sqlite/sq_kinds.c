@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
+#include "server/store/store_metrics.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
 #define BASE_COST 200
@@ -23,10 +24,19 @@ static size_t record_bytes(const struct store_op *op)
 }
 
 static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
-static size_t session_bytes(const struct store_op *op) 
+static size_t session_bytes(const struct store_op *op)
 {
 	const struct store_session_open *o = OP(store_session_open, op);
 	return BASE_COST + o->n_held * 64 + (o->hello ? o->hello->len : 0);
+}
+
+static size_t metrics_bytes(const struct store_op *op)
+{
+	const struct store_metrics *o = OP(store_metrics, op);
+	size_t n = BASE_COST;
+	for (size_t i = 0; i < o->n; i++)
+		n += sizeof(*o->items) + o->items[i].point.len;
+	return n;
 }
 
 const struct sq_kind sq_kinds[STORE_KINDS] = {
@@ -41,9 +51,12 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
 	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL, false},
 	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
+	[STORE_EXPIRE] = {SQ_WRITE, sq_expire_run, NULL, false},
 	[STORE_STRAYS] = {SQ_READ, sq_strays_run, NULL, false},
 	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
 	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
+	[STORE_METRICS] = {SQ_LOG, sq_metrics_run, metrics_bytes, true},
+	[STORE_METRICS_READ] = {SQ_READ, sq_metrics_read_run, NULL, false},
 	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
 	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},

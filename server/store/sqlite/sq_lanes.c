@@ -61,7 +61,7 @@ static void read_one(struct reader *r, struct store_op *op)
 	op->result = STORE_OK;
 	op->maybe_done = false;
 	op->text[0] = '\0';
-	if (op->kind == STORE_LOG_READ) {
+	if (op->kind == STORE_LOG_READ || op->kind == STORE_METRICS_READ) {
 		if (open_one(r, true, &r->x.logs))
 			sq_kinds[op->kind].run(&r->x, op);
 	} else if (open_one(r, false, db)) {

@@ -8,13 +8,13 @@ static const char running_get_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE 
 static const char running_put_sql[] =
 	"INSERT INTO running (" SQ_RUNNING ") VALUES (" SQ_CORE_MARKS ", ?,?,?,?,?,?,?,?,?)";
 static const char running_drop_sql[] = "DELETE FROM running WHERE task_id = ?";
-static const char ready_put_sql[] = "INSERT INTO ready (" SQ_CORE ", open_worker) VALUES (" SQ_CORE_MARKS ", ?)";
+static const char ready_put_sql[] = "INSERT INTO ready (" SQ_CORE ", open_worker, expires_us) VALUES (" SQ_CORE_MARKS ", ?, ?)";
 static const char ready_drop_sql[] = "DELETE FROM ready WHERE queue = ? AND neg_priority = ? AND seq = ?";
 static const char ready_get_sql[] =
 	"SELECT " SQ_CORE_OF("r.") ", r.open_worker FROM task t CROSS JOIN ready r ON r.queue = t.queue AND "
 	"r.neg_priority = t.neg_priority AND r.seq = t.seq WHERE t.id = ?";
-static const char delayed_put_sql[] = "INSERT INTO delayed (" SQ_CORE ", due_us) VALUES (" SQ_CORE_MARKS ", ?)";
-static const char delayed_get_sql[] = "SELECT " SQ_CORE " FROM delayed WHERE task_id = ? AND due_us <= ?";
+static const char delayed_put_sql[] = "INSERT INTO delayed (" SQ_CORE ", due_us, expires_us) VALUES (" SQ_CORE_MARKS ", ?, ?)";
+static const char delayed_get_sql[] = "SELECT " SQ_CORE ", expires_us FROM delayed WHERE task_id = ? AND due_us <= ?";
 static const char delayed_drop_sql[] = "DELETE FROM delayed WHERE task_id = ?";
 static const char ended_sql[] =
 	"INSERT INTO ended (seq, task_id, state, outcome, attempt, failures, losses, reported, dispatched_us, started_us, "
@@ -94,6 +94,7 @@ void sq_ready_put(struct sq_db *db, const struct sq_core *c, const char *open_wo
 	sqlite3_stmt *q = sq_begin(db, ready_put_sql);
 	sq_core_bind(db, c);
 	sq_bind_text(db, open_worker);
+	sq_bind_int_or_null(db, c->expires_us);
 	sq_run(db, q);
 }
 
@@ -123,6 +124,7 @@ void sq_delayed_put(struct sq_db *db, const struct sq_core *c, int64_t due_us)
 	sqlite3_stmt *q = sq_begin(db, delayed_put_sql);
 	sq_core_bind(db, c);
 	sq_bind_int(db, due_us);
+	sq_bind_int_or_null(db, c->expires_us);
 	sq_run(db, q);
 }
 
@@ -134,7 +136,10 @@ bool sq_delayed_take(struct sq_db *db, const struct uuid *id, int64_t by_us, str
 	if (!sq_row(db, q))
 		return false;
 	sq_core_read(q, 0, ret);
+	ret->expires_us = sq_int(q, SQ_CORE_COLUMNS);
 	sq_end(q);
+	if (by_us != INT64_MAX && ret->expires_us && ret->expires_us <= by_us)
+		return false;
 	q = sq_begin(db, delayed_drop_sql);
 	sq_bind_uuid(db, id);
 	sq_run(db, q);
