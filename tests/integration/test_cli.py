@@ -593,7 +593,7 @@ def test_wait_cancel_retry(reins, fake):
     assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
     assert [json.loads(line)['id'] for line in r.stdout.splitlines()] == [bad.id]
     fake.end(bad, 'FAILED', exit_code=9)
-    assert reins('retry', '--attempt', '7', bad.id).returncode == 1 and fake.sent('RetryTask')[-1].attempt == 7
+    assert reins('retry', '--attempt', '7', bad.id).returncode == 0 and fake.sent('RetryTask')[-1].attempt == 7
     assert reins('retry').returncode == reins('retry', '--attempt', '1', good.id, bad.id).returncode == 64
     assert reins('retry', str(uuid.uuid4())).returncode == 1
     bad.state = fake.pb.Task.FAILED
