@@ -596,7 +596,7 @@ def test_wait_cancel_retry(reins, fake):
     assert reins('retry', '--attempt', '7', bad.id).returncode == 0 and fake.sent('RetryTask')[-1].attempt == 7
     assert reins('retry').returncode == reins('retry', '--attempt', '1', good.id, bad.id).returncode == 64
     assert reins('retry', str(uuid.uuid4())).returncode == 1
-    bad.state = fake.pb.Task.FAILED
+    bad.state = fake.pb.Task.PENDING
     r = reins('cancel', '--reason', 'wrong data', good.id, bad.id)
     assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
     assert fake.sent('CancelTask')[1].reason == 'wrong data'
