@@ -545,23 +545,6 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	ev->spec = s->ins.spec;
 }
 
-void engine_retried(struct engine *e, const struct store_retry *op)
-{
-	if (op->op.result != STORE_OK || op->ret_verdict != STORE_RETRY_DONE)
-		return;
-	engine_news(e, &op->id, false);
-	if (op->ret_state != STORE_PENDING)
-		return;
-	struct core_task *row = engine_scratch(e, sizeof(*row));
-	size_t size = strlen(op->ret_task.queue) + 1;
-	*row = op->ret_task;
-	row->queue = memcpy(engine_scratch(e, size), op->ret_task.queue, size);
-	struct core_event *ev = engine_event(e, CORE_EV_READY);
-	ev->due_in_ns = op->ret_due_in_ns;
-	ev->ready.at = row;
-	ev->ready.n = 1;
-}
-
 void engine_cancelled(struct engine *e, const struct store_cancel *op)
 {
 	if (op->op.result != STORE_OK)
@@ -625,6 +608,24 @@ static const char *const *copy_texts(struct engine *e, const char *const *at, si
 	for (size_t i = 0; i < n; i++)
 		texts[i] = copy_text(e, at[i]);
 	return texts;
+}
+
+void engine_retried(struct engine *e, const struct store_retry *op)
+{
+	if (op->op.result != STORE_OK || op->ret_verdict != STORE_RETRY_DONE)
+		return;
+	engine_news(e, &op->id, false);
+	if (op->ret_state != STORE_PENDING)
+		return;
+	struct core_task *row = engine_scratch(e, sizeof(*row));
+	*row = op->ret_task;
+	row->queue = copy_text(e, row->queue);
+	row->handler = row->handler ? copy_text(e, row->handler) : NULL;
+	row->custom = row->custom ? copy_text(e, row->custom) : NULL;
+	struct core_event *ev = engine_event(e, CORE_EV_READY);
+	ev->due_in_ns = op->ret_due_in_ns;
+	ev->ready.at = row;
+	ev->ready.n = 1;
 }
 
 void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info)

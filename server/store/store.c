@@ -58,7 +58,7 @@ void store_op_done_fields(struct store_op *op)
 		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
 		return;
 	case STORE_RETRY:
-		CLEAR(container_of(op, struct store_retry, op)->ret_queue);
+		CLEAR(container_of(op, struct store_retry, op)->ret_texts);
 		return;
 	case STORE_SESSION_OPEN: {
 		struct store_session_open *o = container_of(op, struct store_session_open, op);

@@ -180,7 +180,7 @@ struct store_retry {
 	int32_t ret_attempt;        /* the row's newest */
 	int64_t ret_due_in_ns;      /* PENDING: 0: at once */
 	struct core_task ret_task;  /* DONE and PENDING: its ready row */
-	char *ret_queue;
+	char *ret_texts;            /* backs ret_task's */
 };
 
 struct store_session_open {

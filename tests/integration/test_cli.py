@@ -126,6 +126,8 @@ class Fake:
     def RetryTask(self, request, context):
         self.note('RetryTask', request, context)
         task = self.find(request.task_id, context)
+        if task.state not in (self.pb.Task.FAILED, self.pb.Task.CANCELLED):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, 'only one that is FAILED or CANCELLED')
         task.state = self.pb.Task.PENDING
         return task
 
@@ -585,6 +587,16 @@ def test_wait_cancel_retry(reins, fake):
     assert r.returncode == 1 and b'COMPLETED' in r.stdout and b'exit code 9' in r.stdout
     r = reins('retry', bad.id)
     assert (r.returncode, fake.sent('RetryTask')[0].attempt) == (0, 1)
+    # Several: one that can't be retried does not keep the others from it.
+    fake.end(bad, 'FAILED', exit_code=9)
+    r = reins('retry', '-o', 'json', good.id, bad.id)
+    assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
+    assert [json.loads(line)['id'] for line in r.stdout.splitlines()] == [bad.id]
+    fake.end(bad, 'FAILED', exit_code=9)
+    assert reins('retry', '--attempt', '7', bad.id).returncode == 0 and fake.sent('RetryTask')[-1].attempt == 7
+    assert reins('retry').returncode == reins('retry', '--attempt', '1', good.id, bad.id).returncode == 64
+    assert reins('retry', str(uuid.uuid4())).returncode == 1
+    bad.state = fake.pb.Task.PENDING
     r = reins('cancel', '--reason', 'wrong data', good.id, bad.id)
     assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
     assert fake.sent('CancelTask')[1].reason == 'wrong data'
@@ -683,4 +695,6 @@ def test_flags_before_the_command_and_help(reins, fake):
         r = reins(*args)
         assert (r.returncode, r.stderr) == (0, b'') and r.stdout
     assert reins().returncode == 64
+    listed = reins('--help').stdout.decode()
+    assert 'retry' in listed and 'queues' not in listed  # no server answers those yet
     assert not fake.requests

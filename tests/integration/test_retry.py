@@ -85,6 +85,20 @@ def test_retry_of_a_cancelled_task(calm, make_worker):
     assert calm.get(t.id).attempt == 1
 
 
+def test_a_retried_task_asks_for_the_same(calm, make_worker):
+    """It goes to the worker that has its handler and its licences, and to no other."""
+    asks = dict(command=[], handler="train", resources=stubs.task.Resources(custom={"licenses": 2}))
+    t = calm.submit(**asks).id
+    calm.cancel(t)
+    retry(calm, t, 0)
+    make_worker(calm, "plain")
+    others = [calm.submit().id for _ in range(3)]
+    assert all(calm.finished(i).worker_id == "plain" for i in others)
+    assert calm.get(t).state == State.PENDING
+    make_worker(calm, "able", handlers=["train"], resources=stubs.task.Resources(custom={"licenses": 2}))
+    assert calm.finished(t).worker_id == "able"
+
+
 def test_retry_is_refused(calm):
     unknown = "01890000-0000-7000-8000-000000000001"
     refused_retry(calm, unknown, 0, grpc.StatusCode.NOT_FOUND)

@@ -20,6 +20,8 @@ static struct core_attempt prepared(struct store_insert *in, int max_attempts, i
 {
 	*in = insert_of(new_queue());
 	in->task.max_attempts = max_attempts;
+	in->task.handler = "h";
+	in->task.custom = "a=1";
 	run(&in->op, STORE_INSERT);
 	in->task.seq = in->ret_seq;
 	for (int i = 0; i < failures + losses; i++) {
@@ -166,6 +168,8 @@ void retry_puts_back(void **state)
 	assert_int_equal(o.ret_task.max_attempts, 2);
 	assert_true(o.ret_task.seq == in.ret_seq);
 	assert_string_equal(o.ret_task.queue, in.task.queue);
+	assert_string_equal(o.ret_task.handler, "h");
+	assert_string_equal(o.ret_task.custom, "a=1");
 	struct store_get g = get(at.task);
 	assert_int_equal(g.ret_task.state, STORE_PENDING);
 	assert_int_equal(g.ret_task.losses, 0);

@@ -62,9 +62,8 @@ static void pending(struct store_retry *o, const PGresult *r, int row)
 	o->ret_state = STORE_PENDING;
 	o->ret_due_in_ns = us > 0 ? min_i64(us, INT64_MAX / NS_PER_US) * NS_PER_US : 0;
 	pg_get_core(r, row, 4, &o->ret_task);
-	free(o->ret_queue);
-	o->ret_queue = xstrdup(o->ret_task.queue);
-	o->ret_task.queue = o->ret_queue;
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static int read_verdict(struct store_retry *o, const PGresult *r, int row)

@@ -56,8 +56,8 @@ static void put_back(struct sq_ctx *x, struct store_retry *o, struct sq_core *c)
 	o->ret_state = STORE_PENDING;
 	o->ret_due_in_ns = due_us > x->now_wall_us ? us_to_ns(due_us - x->now_wall_us) : 0;
 	o->ret_task = c->task;
-	free(o->ret_queue);
-	o->ret_task.queue = o->ret_queue = xstrdup(c->queue);
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 void sq_retry_run(struct sq_ctx *x, struct store_op *op)
