@@ -8,6 +8,7 @@
 #include "client/output.h"
 #include "client/show.h"
 #include "client/spec.h"
+#include "common/base/num.h"
 #include "common/pb/pb.h"
 
 #define GIT_NS (2 * NS_PER_S)
@@ -81,6 +82,17 @@ static void print_end(const struct cli *cli, const Reins__V1__Task *t)
 		 error[0] ? ": " : "", error, t->id);
 }
 
+/* Whatever the exit code, what the program left is not to be had. */
+static void tell_about_result(const struct cli *cli, const Reins__V1__Task *t)
+{
+	char size[32];
+	if (!t->result_dropped)
+		return;
+	num_format_size(t->result_bytes, size, sizeof size);
+	cli_note(cli, "the result of task %s, %s, was not kept: it is over the limit. Leave the name of a file in REINS_RESULT "
+		      "instead of so much", t->id, size);
+}
+
 /* The commonest surprise: a file that is here and not where the program starts. */
 static void tell_about_files(const struct cli *cli, const struct conf *conf, char **args, int n_args)
 {
@@ -112,6 +124,7 @@ static int wait_for(struct cli *cli, const struct conf *conf, const char *id, ch
 		out_json(t, false);
 	else
 		print_end(cli, t);
+	tell_about_result(cli, t);
 	if (!cli->json && t->state == REINS__V1__TASK__STATE__FAILED)
 		tell_about_files(cli, conf, args, n_args);
 	int code = show_exit_code(t);

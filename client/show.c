@@ -202,6 +202,14 @@ static void show_spec(const Reins__V1__TaskSpec *s)
 	}
 }
 
+static void join_words(char *const *words, size_t n_words, char *text, size_t cap)
+{
+	size_t n = 0;
+	text[0] = 0;
+	for (size_t i = 0; i < n_words && n + 1 < cap; i++)
+		n += min_sz((size_t)max_i64(snprintf(text + n, cap - n, "%s%s", i ? " " : "", words[i]), 0), cap - 1 - n);
+}
+
 static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 {
 	char text[1400], end[96], from[96], span[32] = "";
@@ -216,6 +224,8 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, a->oom_killed ? ", out of memory" : "",
 		 a->cause[0] ? ", " : "", a->cause, a->error[0] && !told ? ": " : "", told ? "" : a->error);
 	fact("attempt", text);
+	join_words(a->devices, a->n_devices, text, sizeof text);
+	fact("  devices", text);
 	if (a->log_dropped_bytes) {
 		snprintf(text, sizeof text, "%" PRId64 " of %" PRId64 " bytes were not kept", a->log_dropped_bytes, a->log_bytes);
 		fact("  log", text);
@@ -252,6 +262,13 @@ static void show_result(const Reins__V1__Task *t)
 	fact("result", text);
 }
 
+void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap)
+{
+	size_t n = (size_t)snprintf(ret_text, cap, "step %" PRId64 " ", p->step);
+	for (size_t i = 0; i < p->n_values && n < cap; i++)
+		n += (size_t)snprintf(ret_text + n, cap - n, " %.63s=%.6g", p->values[i]->key, p->values[i]->value);
+}
+
 void show_task(const Reins__V1__Task *t, int64_t now)
 {
 	char text[256], end[96];
@@ -267,6 +284,7 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	if (t->spec)
 		show_spec(t->spec);
 	fact("owner", t->owner);
+	fact("trace", t->trace_id);
 	fact("worker", t->worker_id);
 	fact_time("created", t->created_at, now);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
@@ -274,6 +292,11 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	fact_time("started", t->started_at, now);
 	fact_time("finished", t->finished_at, now);
 	show_result(t);
+	if (t->metrics) {
+		char values[4000];
+		show_metrics(t->metrics, values, sizeof values);
+		fact("metrics", values);
+	}
 	for (size_t i = 0; i < t->n_attempts; i++)
 		show_attempt(t->attempts[i], now);
 }

@@ -213,6 +213,7 @@ static void set_origin(const struct origin *o, struct spec *s)
 	s->origin.git_commit = (char *)(uintptr_t)o->git_commit;
 	s->origin.git_dirty = o->git_dirty;
 	s->origin.client = client;
+	s->origin.traceparent = (char *)(uintptr_t)o->traceparent;
 	s->task.origin = &s->origin;
 }
 

@@ -105,6 +105,10 @@ static void run_timers(struct core *c)
 
 static void on_ready(struct core *c, const struct core_event *ev)
 {
+	if (ev->due_in_ns > 0) {
+		queue_due_in(c, ev->due_in_ns);
+		return;
+	}
 	for (size_t i = 0; i < ev->ready.n; i++)
 		window_offer(c, &ev->ready.at[i], NULL);
 	if (ev->expires_in_ns > 0)
@@ -153,10 +157,10 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_HEARTBEAT] = session_on_heartbeat,
 	[CORE_EV_ACCEPTED] = job_on_at,
 	[CORE_EV_REFUSED] = job_on_at,
-	[CORE_EV_LOST] = job_on_at,
 	[CORE_EV_OUTCOME] = job_on_outcome,
 	[CORE_EV_RECORDED] = job_on_recorded,
 	[CORE_EV_DRAINING] = session_on_draining,
+	[CORE_EV_DRAIN_WISH] = session_on_drain_wish,
 	[CORE_EV_PEER_GONE] = session_on_peer_gone,
 	[CORE_EV_PREEMPTED] = job_on_at,
 	[CORE_EV_CLAIMED] = job_on_at,

@@ -86,10 +86,10 @@ enum core_event_type {
 	CORE_EV_HEARTBEAT,
 	CORE_EV_ACCEPTED,
 	CORE_EV_REFUSED,
-	CORE_EV_LOST,           /* the worker says that it can't know how the attempt ended: a loss */
 	CORE_EV_OUTCOME,        /* the worker says that the attempt's tree is gone and how it ended */
 	CORE_EV_RECORDED,       /* answer to CORE_DO_RECORD */
-	CORE_EV_DRAINING,       /* the worker takes nothing new (draining), or takes tasks again */
+	CORE_EV_DRAINING,       /* the worker says that it takes nothing new, or takes tasks again */
+	CORE_EV_DRAIN_WISH,     /* an operator wants the worker to take nothing new, or no longer so */
 	CORE_EV_PEER_GONE,      /* the stream ended */
 	CORE_EV_PREEMPTED,      /* answer to CORE_DO_PREEMPT */
 	CORE_EV_CLAIMED,        /* answer to CORE_DO_CLAIM */
@@ -123,13 +123,14 @@ enum core_take_back_cause {
 	CORE_CAUSE_RECALLED,     /* not accepted in time; not counted */
 	CORE_CAUSE_NEVER_SENT,   /* claimed, but the session ended before the send; not counted */
 };
-enum core_stop_reason { CORE_STOP_CANCELLED, CORE_STOP_FENCED, CORE_STOP_RECALLED };
+enum core_stop_reason { CORE_STOP_CANCELLED, CORE_STOP_FENCED, CORE_STOP_RECALLED, CORE_STOP_REASONS };
 
 struct core_adopted {
 	struct core_task task; /* .attempt is the adopted attempt */
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t metrics_stored; /* likewise points up to this number */
 };
 
 /* A running row, and the master that opened its worker's newest session. */
@@ -137,6 +138,7 @@ struct core_stray {
 	struct core_attempt at;
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
+	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
 	bool exclusive;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
@@ -148,13 +150,14 @@ struct core_event {
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
 	uint64_t token;        /* engine's handle of a submit or an outcome */
 	int64_t session;       /* TAKEN_BACK: as in the effect */
-	int64_t due_in_ns;     /* SUBMIT, INSERTED: > 0: not ready before; the core then asks DUE in time */
+	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
 	/* INSERTED, READY: > 0: one of these fails if nobody was given it by then; the core then asks EXPIRE in time */
 	int64_t expires_in_ns;
 	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
-	struct core_attempt at; /* ACCEPTED REFUSED LOST OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	const char *text;      /* REFUSED: the worker's words, for people; NULL: none */
 	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
 	union {
 		enum core_insert_verdict inserted;
@@ -167,7 +170,8 @@ struct core_event {
 			int64_t retry_in_ns;
 		} recorded;
 		struct {
-			bool succeeded; /* false: failed, stopped, launch failed: may be retried by the policy */
+			bool succeeded;
+			bool given_back; /* stopped, or lost with its worker: again at once. Neither: as the policy says */
 		} outcome;
 		struct {
 			const struct core_task *at;
@@ -192,6 +196,7 @@ struct core_event {
 			const char *worker; /* of the effect: the peer may be gone by now */
 			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
 			int64_t session;
+			bool drain_wish; /* as in DRAIN_WISH */
 			const struct core_adopted *adopted;
 			size_t n_adopted;
 			const struct core_task *requeued; /* rows of this worker that the list lacks: PENDING now */
@@ -239,7 +244,13 @@ struct core_event {
 			bool ok;
 		} strays;
 		bool up;
-		bool draining;
+		struct {
+			bool on;
+			/* > 0: its process ends now and leaves the programs running: leases of attempts that are not
+			 * exclusive end no sooner than after this, unless a new session begins */
+			int64_t detach_ns;
+		} draining;
+		struct { const char *worker; bool on; } drain_wish;
 		int64_t stalled_ns;
 	};
 };
@@ -261,6 +272,8 @@ enum core_effect_type {
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
 	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
+	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
+	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -294,11 +307,14 @@ struct core_effect {
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
+	int64_t heard_ago_ns;    /* WORKER_GONE */
+	int64_t detach_ns;       /* DETACHED */
+	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
-	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;
+	const char *text;        /* TAKE_BACK, refused: the worker's words; NULL: none; in the effects' arena */
 	enum core_stop_reason stop;
 	enum core_record_verdict verdict;
 	enum core_close_code close;

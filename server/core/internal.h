@@ -74,6 +74,14 @@ void worker_maybe_forget(struct core *c, struct worker *w);
 void worker_free(struct worker *w);
 /* After anything changed that says whether and what it may be given. `gained`: look at parked tasks again. */
 void worker_refresh(struct core *c, struct worker *w, bool gained);
+/* It takes nothing new: by its own word or an operator's. */
+static inline bool worker_drains(const struct worker *w)
+{
+#ifdef REINS_MUTATION_NO_DRAIN_WISH /* tests/sim proves that it would notice */
+	return w->draining;
+#endif
+	return w->draining || w->drain_wish;
+}
 bool worker_can_send(const struct worker *w, int64_t session);
 /* For one more dispatch of this size, beside those that it has not accepted yet. */
 bool worker_has_room(const struct worker *w, size_t bytes);
@@ -110,6 +118,7 @@ void session_on_hello(struct core *c, const struct core_event *ev);
 void session_on_opened(struct core *c, const struct core_event *ev);
 void session_on_heartbeat(struct core *c, const struct core_event *ev);
 void session_on_draining(struct core *c, const struct core_event *ev);
+void session_on_drain_wish(struct core *c, const struct core_event *ev);
 void session_on_peer_gone(struct core *c, const struct core_event *ev);
 bool session_mass_end(const struct core *c, int64_t at);
 void hello_free(struct core *c, struct hello *h);

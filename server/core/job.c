@@ -181,6 +181,7 @@ void job_free(struct core *c, struct job *j)
 	if (j->worker)
 		detach(c, j);
 	blob_unref(j->spec);
+	free(j->refusal);
 	asks_put(c, j->asks);
 	free(j);
 }

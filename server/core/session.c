@@ -206,6 +206,7 @@ static void become(struct core *c, struct worker *w, struct hello *h, int64_t se
 	w->capacity = h->capacity;
 	w->in_process = h->in_process;
 	w->draining = h->draining;
+	w->detached_until = 0;
 	w->grace_end = NEVER;
 	w->hold_until = 0;
 	w->number = 0;
@@ -234,6 +235,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 	int64_t old_heard = max_i64(w->session ? w->heard : h->heard, 1);
 	w->heard = max_i64(w->heard, h->heard);
 	become(c, w, h, ev->opened.session);
+	w->drain_wish = ev->opened.drain_wish;
 	w->mark++;
 	for (size_t i = 0; i < ev->opened.n_adopted; i++)
 		adopt(c, w, &ev->opened.adopted[i], 0);
@@ -321,13 +323,29 @@ void session_on_draining(struct core *c, const struct core_event *ev)
 	if (!w)
 		return;
 	if (w->peer == ev->peer) {
-		w->draining = ev->draining;
+		w->draining = ev->draining.on;
+		/* In-process tasks end with the process: nobody is left to wait for. */
+		bool detaches = ev->draining.on && ev->draining.detach_ns > 0 && !w->in_process;
+		if (detaches || w->detached_until)
+			emit_worker(c, CORE_DO_DETACHED, w)->detach_ns = detaches ? ev->draining.detach_ns : 0;
+		w->detached_until = detaches ? c->now + ev->draining.detach_ns : 0;
 		worker_refresh(c, w, !w->draining);
+		worker_heard(c, w, w->heard);
 	} else if (w->opening && w->opening->peer == ev->peer) {
-		w->opening->draining = ev->draining;
+		w->opening->draining = ev->draining.on;
 	} else if (w->next && w->next->peer == ev->peer) {
-		w->next->draining = ev->draining;
+		w->next->draining = ev->draining.on;
 	}
+}
+
+/* One that has no session yet hears of the wish with it. */
+void session_on_drain_wish(struct core *c, const struct core_event *ev)
+{
+	struct worker *w = worker_find(c, ev->drain_wish.worker);
+	if (!w || w->drain_wish == ev->drain_wish.on)
+		return;
+	w->drain_wish = ev->drain_wish.on;
+	worker_refresh(c, w, !w->drain_wish);
 }
 
 static void note_end(struct core *c)

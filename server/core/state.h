@@ -126,13 +126,13 @@ struct job {
 	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
-	bool cancel, gone;
+	bool cancel, gone, counted;
 	bool lost;              /* its lease ended while the store was busy with it */
 	bool ours;              /* RECORDING: the row was this attempt's when last heard */
 	enum job_take_back tb;
 	struct list link_retry; /* core.retry while TB_RETRY */
 	enum core_take_back_cause cause;
-	bool counted;
+	char *refusal;          /* the worker's words; NULL: none */
 	/* a ready row of the same task that came in while this one was on its way */
 	bool again;
 	struct core_task again_row;
@@ -195,7 +195,7 @@ struct worker {
 	struct stock *stock;      /* counted resources, offered names */
 	size_t n_stock;
 	struct pool *pool;
-	bool in_process, draining;
+	bool in_process, draining, drain_wish; /* by its own word; by an operator's */
 	struct hello *opening, *next;
 	struct list jobs;         /* all that know this worker, READY ones excepted */
 	struct list sent, done;   /* oldest first */
@@ -211,7 +211,7 @@ struct worker {
 	int64_t heard;            /* leases count from here */
 	int64_t lease_at;         /* next lease of this worker or of an attempt that ends; NEVER: none */
 	int64_t grace_end;        /* in-process worker whose stream ended; NEVER: none */
-	int64_t gone_at;
+	int64_t gone_at, detached_until; /* leases of attempts that are not exclusive end no sooner than the latter */
 	int64_t hold_until;       /* the lease table refused: nothing before then, or its next heartbeat */
 	int64_t number;           /* of the newest dispatch */
 	uint64_t number_step;     /* step in which it was counted */

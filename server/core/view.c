@@ -5,21 +5,44 @@
 #include <stdio.h>
 #include <string.h>
 
-void core_each_worker(const struct core *c, void (*each)(void *arg, const struct core_worker_view *w), void *arg)
+bool core_worker(const struct core *c, const char *id, struct core_worker_view *ret)
 {
-	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
-		const struct worker *w = container_of(n, struct worker, node);
-		struct core_worker_view v = {
-			.id = w->id,
-			.peer = w->peer,
-			.session = w->session,
-			.slots = w->capacity.slots,
-			.used = w->used,
-			.lease_end_mono_ns = w->heard + c->cfg.lease_ttl_ns,
-			.draining = w->draining,
-		};
-		each(arg, &v);
+	const struct worker *w = worker_find(c, id);
+	if (!w)
+		return false;
+	*ret = (struct core_worker_view){
+		.peer = w->peer,
+		.session = w->session,
+		.capacity = w->capacity,
+		.used = w->used,
+		.used_need = {
+			.memory_bytes = w->used_need.memory_bytes,
+			.cpu_millis = (int32_t)min_i64(w->used_need.cpu_millis, INT32_MAX),
+			.gpus = (int32_t)min_i64(w->used_need.gpus, INT32_MAX),
+		},
+		.heard_mono_ns = w->heard,
+		.lease_end_mono_ns = max_i64(w->heard + c->cfg.lease_ttl_ns, w->detached_until),
+		.draining = w->draining,
+		.drain_wish = w->drain_wish,
+		.unanswered = w->unanswered,
+	};
+	list_each(it, &w->jobs)
+		ret->n_held += container_of(it, struct job, at_worker)->holds;
+	return true;
+}
+
+size_t core_worker_held(const struct core *c, const char *id, struct core_attempt *ret, size_t max)
+{
+	const struct worker *w = worker_find(c, id);
+	size_t n = 0;
+	if (!w)
+		return 0;
+	list_each(it, &w->jobs) {
+		const struct job *j = container_of(it, struct job, at_worker);
+		if (j->holds && n < max)
+			ret[n++] = job_at(j);
 	}
+	return n;
 }
 
 void core_counts(const struct core *c, struct core_counts *ret)
@@ -87,7 +110,7 @@ static void check_worker(const struct core *c, const struct worker *w)
 	CHECK(used == w->used && n == w->n_jobs && done == w->n_done && unanswered == w->unanswered);
 	CHECK(need.gpus == w->used_need.gpus && need.cpu_millis == w->used_need.cpu_millis &&
 	      need.memory_bytes == w->used_need.memory_bytes);
-	bool takes = w->peer && !w->opening && !w->draining && w->unanswered == 0 && w->used < w->capacity.slots;
+	bool takes = w->peer && !w->opening && !worker_drains(w) && w->unanswered == 0 && w->used < w->capacity.slots;
 	CHECK(!heap_has(&w->free) || takes);
 	if (w->peer)
 		CHECK(peer_worker(c, w->peer) == w);

@@ -80,7 +80,7 @@ bool worker_has_room(const struct worker *w, size_t bytes)
 
 static bool takes_something(const struct core *c, const struct worker *w)
 {
-	return w->peer && !w->opening && !w->draining && w->unanswered == 0 && c->now >= w->hold_until &&
+	return w->peer && !w->opening && !worker_drains(w) && w->unanswered == 0 && c->now >= w->hold_until &&
 	       w->used < w->capacity.slots && w->sent_bytes < UNACCEPTED_MAX &&
 	       w->n_given * c->spec_guess < UNACCEPTED_MAX;
 }
@@ -104,7 +104,7 @@ void worker_refresh(struct core *c, struct worker *w, bool gained)
 
 bool worker_can_send(const struct worker *w, int64_t session)
 {
-	return w->peer && !w->opening && !w->draining && w->session == session;
+	return w->peer && !w->opening && !worker_drains(w) && w->session == session;
 }
 
 /* A hello on its way is a sign of life too. */
@@ -198,6 +198,10 @@ void worker_maybe_forget(struct core *c, struct worker *w)
 		return;
 	if (w->session && c->now < w->heard + c->cfg.lease_ttl_ns)
 		return;
+	if (w->session) {
+		struct core_effect *f = emit_worker(c, CORE_DO_WORKER_GONE, w);
+		f->heard_ago_ns = c->now - w->heard;
+	}
 	worker_refresh(c, w, false);
 	timer_set(c, &w->timer, NEVER);
 	list_remove(&w->link_fresh);
@@ -229,6 +233,15 @@ static bool runs_on_lease(const struct job *j)
 	return j->state >= JOB_SENT && j->state != JOB_WAITING && !j->lost;
 }
 
+static int64_t lease_end(const struct worker *w, const struct job *j, int64_t from)
+{
+	int64_t end = from + j->lease_ns;
+#ifdef REINS_MUTATION_NO_DETACH /* tests/sim proves that it would notice */
+	return end;
+#endif
+	return j->t.exclusive ? end : max_i64(end, w->detached_until);
+}
+
 /* When the next lease of this worker ends: its own, or that of an attempt. */
 static void lease_next(struct core *c, struct worker *w)
 {
@@ -237,7 +250,7 @@ static void lease_next(struct core *c, struct worker *w)
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
 		if (runs_on_lease(j))
-			w->lease_at = min_i64(w->lease_at, from + j->lease_ns);
+			w->lease_at = min_i64(w->lease_at, lease_end(w, j, from));
 	}
 }
 
@@ -266,7 +279,7 @@ static void judge_leases(struct core *c, struct worker *w)
 	bool ended = c->now >= from + c->cfg.lease_ttl_ns;
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
-		if (runs_on_lease(j) && c->now >= from + j->lease_ns) {
+		if (runs_on_lease(j) && c->now >= lease_end(w, j, from)) {
 			ended = true;
 			job_input(c, j, IN_LOST, NULL);
 		}
@@ -315,6 +328,8 @@ void worker_store_back(struct core *c, int64_t away_ns)
 		int64_t shortest = c->cfg.lease_ttl_ns;
 		list_each(it, &w->jobs)
 			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
+		if (w->detached_until)
+			w->detached_until += away_ns;
 		worker_heard(c, w, away_ns > shortest / 10 ? c->now : w->heard);
 	}
 	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {
@@ -335,6 +350,8 @@ void worker_stalled(struct core *c, int64_t ns)
 			w->opening->heard += ns;
 		if (w->grace_end != NEVER)
 			w->grace_end += ns;
+		if (w->detached_until)
+			w->detached_until += ns;
 		list_each(it, &w->sent)
 			container_of(it, struct job, sent)->accept_by += ns;
 		worker_heard(c, w, w->heard + ns);

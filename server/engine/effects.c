@@ -90,6 +90,9 @@ static void on_session_opened(struct store_op *sop)
 	if (!ev->opened.ok)
 		return;
 	ev->opened.session = o->ret_session;
+	if (p)
+		engine_drain_opened(op->engine, p, op->asked_at, &o->ret_drain);
+	ev->opened.drain_wish = p ? p->drain.mode != 0 : o->ret_drain.mode != 0;
 	ev->opened.adopted = o->ret_adopted;
 	ev->opened.n_adopted = o->ret_n_adopted;
 	ev->opened.requeued = o->ret_requeued;
@@ -160,6 +163,17 @@ static void on_strays(struct store_op *sop)
 	ev->strays.n = ev->strays.ok ? op->strays.ret_n : 0;
 }
 
+static void tell_refused(const struct engine_outcome *o)
+{
+	static struct log_repeats repeats;
+	char id[UUID_TEXT_LEN + 1];
+	int64_t left_out;
+	uuid_format(&o->rec.at.task, id);
+	if (log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, id, &left_out))
+		log_error("store", id, "the outcome of attempt %d was refused by the store, and stays with its worker: %s",
+			  (int)o->rec.at.attempt, o->rec.op.text);
+}
+
 static void on_recorded(struct store_op *sop)
 {
 	struct engine_outcome *o = container_of(sop, struct engine_outcome, rec.op);
@@ -168,16 +182,16 @@ static void on_recorded(struct store_op *sop)
 	ev->peer = o->peer;
 	ev->token = (uint64_t)(uintptr_t)o;
 	ev->at = o->rec.at;
-	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict
-			     : sop->result == STORE_UNAVAILABLE ? CORE_RECORD_UNAVAILABLE
-								: CORE_RECORD_FENCED;
+	/* Refused even without result and text: the worker keeps it, as while the store is away.  Any verdict would have it
+	 * forget what nobody has. */
+	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict : CORE_RECORD_UNAVAILABLE;
 	if (sop->result == STORE_REFUSED)
-		log_error("store", NULL, "an outcome was refused by the store: %s", sop->text);
+		tell_refused(o);
 	if (ev->recorded.verdict == CORE_RECORD_RECORDED) {
 		CRASH_POINT("after-record");
 		if (o->rec.ret_state == STORE_PENDING) {
 			ev->recorded.pending_again = true;
-			ev->recorded.retry_in_ns = o->rec.retry_in_ns;
+			ev->recorded.retry_in_ns = o->rec.ret_due_in_ns;
 			ev->task = o->rec.ret_task;
 		}
 		engine_news(e, &o->rec.at.task, false);
@@ -283,6 +297,8 @@ static void do_take_back(struct engine *e, const struct core_effect *x)
 	op->take_back.at = x->at;
 	op->take_back.session = x->session;
 	op->take_back.cause = x->cause;
+	op->words = engine_take_back_words(x, &e->core_config);
+	op->take_back.words = op->words;
 	op->take_back.counted = x->counted;
 	op->take_back.lost_limit = e->lost_limit;
 	submit(e, op, STORE_TAKE_BACK, on_taken_back);
@@ -294,6 +310,7 @@ static void do_record(struct engine *e, const struct core_effect *x)
 	list_remove(&o->node);
 	list_push_back(&e->recording, &o->node);
 	o->rec.retry_in_ns = x->retry_in_ns;
+	o->rec.lost_limit = e->lost_limit;
 	o->rec.op.kind = STORE_RECORD;
 	o->rec.op.done = on_recorded;
 	store_submit(e->store, &o->rec.op);
@@ -319,7 +336,36 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;
+	const struct engine_peer *p = engine_peer_find(e, x->peer);
+	if (p)
+		o->hello = op->info = blob_ref(p->hello);
+	op->asked_at = e->drain_clock;
 	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
+}
+
+/* Nobody waits for it. */
+static void on_told(struct store_op *sop)
+{
+	engine_op_spent(of(sop));
+	loop_mark(of(sop)->engine->loop, &of(sop)->engine->work);
+}
+
+static void do_worker_gone(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->gone.worker = op->worker;
+	op->gone.session = x->session;
+	op->gone.heard_ago_ns = x->heard_ago_ns;
+	submit(e, op, STORE_WORKER_GONE, on_told);
+}
+
+static void do_detached(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->detached.worker = op->worker;
+	op->detached.session = x->session;
+	op->detached.within_ns = x->detach_ns;
+	submit(e, op, STORE_DETACHED, on_told);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -366,6 +412,8 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		free(p->adopted);
 		p->adopted = NULL;
 		p->n_adopted = 0;
+		p->welcomed = true;
+		engine_drain_welcome(p);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
 		p->ops->heartbeat_ack(p, x->number);
@@ -433,6 +481,8 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->strays.limit = x->limit;
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
+	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
+	case CORE_DO_DETACHED: do_detached(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:
 	case CORE_DO_WELCOME:
@@ -495,6 +545,23 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	ev->spec = s->ins.spec;
 }
 
+void engine_retried(struct engine *e, const struct store_retry *op)
+{
+	if (op->op.result != STORE_OK || op->ret_verdict != STORE_RETRY_DONE)
+		return;
+	engine_news(e, &op->id, false);
+	if (op->ret_state != STORE_PENDING)
+		return;
+	struct core_task *row = engine_scratch(e, sizeof(*row));
+	size_t size = strlen(op->ret_task.queue) + 1;
+	*row = op->ret_task;
+	row->queue = memcpy(engine_scratch(e, size), op->ret_task.queue, size);
+	struct core_event *ev = engine_event(e, CORE_EV_READY);
+	ev->due_in_ns = op->ret_due_in_ns;
+	ev->ready.at = row;
+	ev->ready.n = 1;
+}
+
 void engine_cancelled(struct engine *e, const struct store_cancel *op)
 {
 	if (op->op.result != STORE_OK)
@@ -532,6 +599,9 @@ void engine_peer_gone(struct engine *e, struct engine_peer *p)
 	engine_event(e, CORE_EV_PEER_GONE)->peer = p->id;
 	free(p->adopted);
 	p->adopted = NULL;
+	engine_drain_forget(p);
+	blob_unref(p->hello);
+	p->hello = NULL;
 	p->id = 0;
 }
 
@@ -557,8 +627,10 @@ static const char *const *copy_texts(struct engine *e, const char *const *at, si
 	return texts;
 }
 
-void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello)
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info)
 {
+	snprintf(p->worker, sizeof(p->worker), "%s", hello->hello.worker);
+	p->hello = blob_ref(hello_info);
 	struct core_event *ev = engine_event(e, CORE_EV_HELLO);
 	ev->hello = hello->hello;
 	ev->peer = p->id;
@@ -581,6 +653,14 @@ void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, i
 	ev->heartbeat.n_held = n;
 }
 
+void engine_refused(struct engine *e, struct engine_peer *p, const struct core_attempt *at, const char *text)
+{
+	struct core_event *ev = engine_event(e, CORE_EV_REFUSED);
+	ev->peer = p->id;
+	ev->at = *at;
+	ev->text = copy_text(e, text);
+}
+
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at)
 {
 	struct core_event *ev = engine_event(e, type);
@@ -588,11 +668,12 @@ void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_eve
 	ev->at = *at;
 }
 
-void engine_draining(struct engine *e, struct engine_peer *p, bool on)
+void engine_draining(struct engine *e, struct engine_peer *p, bool on, int64_t detach_ns)
 {
 	struct core_event *ev = engine_event(e, CORE_EV_DRAINING);
 	ev->peer = p->id;
-	ev->draining = on;
+	ev->draining.on = on;
+	ev->draining.detach_ns = detach_ns;
 }
 
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o)
@@ -605,4 +686,5 @@ void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outco
 	ev->token = (uint64_t)(uintptr_t)o;
 	ev->at = o->rec.at;
 	ev->outcome.succeeded = o->rec.outcome == STORE_SUCCEEDED;
+	ev->outcome.given_back = o->rec.outcome == STORE_STOPPED || o->rec.outcome == STORE_WORKER_LOST;
 }

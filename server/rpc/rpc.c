@@ -23,12 +23,15 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
 	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
+	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
+	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
-	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);

@@ -68,11 +68,15 @@ void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void get_on_end(struct grpc_call *call, bool finished);
 void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void cancel_on_end(struct grpc_call *call, bool finished);
+void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void retry_on_end(struct grpc_call *call, bool finished);
 void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void list_on_end(struct grpc_call *call, bool finished);
 void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void logs_on_writable(struct grpc_call *call);
 void logs_on_end(struct grpc_call *call, bool finished);
+void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
 void worker_on_start(struct grpc_call *call);
 void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -81,5 +85,7 @@ void worker_on_writable(struct grpc_call *call);
 void worker_on_end(struct grpc_call *call, bool finished);
 void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void workers_on_end(struct grpc_call *call, bool finished);
 
 #endif

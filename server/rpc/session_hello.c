@@ -10,6 +10,7 @@
 #include "server/rpc/session.h"
 #include "server/rpc/spec.h"
 #include "server/rpc/worker_cert.h"
+#include "server/rpc/worker_info.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
 #define CERT_LOOK_US (60 * INT64_C(1000000))
@@ -89,6 +90,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return session_bad_message(s, "hello.protocol: this server speaks version 1");
 	if (!spec_name_ok(m->worker_id))
 		return session_bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
+	s->info = worker_info_of_hello(m);
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
 	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
 	if (check_certificate(s))
@@ -110,6 +112,12 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 			    m->store_id);
 		return -1;
 	}
+	if (m->n_labels > RPC_LABELS_MAX)
+		return session_bad_message(s, "hello.labels: more than 64");
+	for (size_t i = 0; i < m->n_labels; i++)
+		if (!spec_label_ok(m->labels[i]->key, m->labels[i]->value))
+			return session_bad_message(s, "hello.labels: a key is not of 1 to 63 bytes of [A-Za-z0-9._/-], or a value "
+						   "is longer than 255 bytes");
 	ev->hello.capacity.slots = m->slots;
 	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
 		return session_bad_message(s, "hello.resources: below 0");
@@ -162,7 +170,7 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 	s->hello.hello.held = s->held;
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
-	engine_hello(s->rpc->engine, &s->peer, &s->hello);
+	engine_hello(s->rpc->engine, &s->peer, &s->hello, s->info);
 	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
@@ -197,4 +205,5 @@ void session_hello_done(struct session *s)
 	free(s->handlers);
 	free(s->custom);
 	free(s->held);
+	blob_unref(s->info);
 }

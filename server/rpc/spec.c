@@ -35,6 +35,11 @@ bool spec_name_ok(const char *s)
 	return name_chars(s, RPC_NAME_MAX);
 }
 
+bool spec_label_ok(const char *key, const char *value)
+{
+	return name_chars(key, RPC_LABEL_KEY_MAX) && strlen(value) <= RPC_LABEL_VALUE_MAX;
+}
+
 const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least)
 {
 	if (r->n_custom > CORE_CUSTOM_ENTRIES)
@@ -233,6 +238,8 @@ static int check_origin(struct checker *c)
 		return invalid(c, "origin", "a field is longer than 255 bytes");
 	if (strlen(o->directory) > 4096)
 		return invalid(c, "origin.directory", "longer than 4096 bytes");
+	if (*o->traceparent && !traceparent_ok(o->traceparent))
+		return invalid(c, "origin.traceparent", "not of the form 00-<32 hex digits>-<16>-<2>, in lower case");
 	return 0;
 }
 

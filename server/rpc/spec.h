@@ -29,5 +29,7 @@ int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32]) MUST_CHECK
 
 /* A name of the API: 1 to RPC_NAME_MAX bytes of [A-Za-z0-9._/-]. */
 bool spec_name_ok(const char *s);
+/* A label: its key 1 to RPC_LABEL_KEY_MAX bytes of the same, its value at most RPC_LABEL_VALUE_MAX bytes. */
+bool spec_label_ok(const char *key, const char *value);
 
 #endif

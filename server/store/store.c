@@ -1,6 +1,8 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
 #include "server/store/store.h"
+#include "server/store/store_metrics.h"
+#include "server/store/workers.h"
 
 #define CLEAR(p) (free(p), (p) = NULL)
 
@@ -37,6 +39,9 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_TAKE_BACK:
 		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
 		return;
+	case STORE_RETRY:
+		CLEAR(container_of(op, struct store_retry, op)->ret_texts);
+		return;
 	case STORE_SESSION_OPEN: {
 		struct store_session_open *o = container_of(op, struct store_session_open, op);
 		o->ret_adopted = NULL;
@@ -44,6 +49,7 @@ void store_op_done_fields(struct store_op *op)
 		o->ret_waiting = NULL;
 		o->ret_fenced = NULL;
 		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+		o->ret_drain = (struct store_drain_wish){ 0 };
 		mem_done(&o->ret_memory);
 		return;
 	}
@@ -76,6 +82,14 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_log_read, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
 		return;
+	case STORE_METRICS_READ: {
+		struct store_metrics_read *o = container_of(op, struct store_metrics_read, op);
+		o->ret_items = NULL;
+		o->ret_n = 0;
+		o->ret_counts = (struct store_bytes){0};
+		mem_done(&o->ret_memory);
+		return;
+	}
 	case STORE_GET:
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
@@ -83,10 +97,19 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_LIST:
 		list_done(container_of(op, struct store_list, op));
 		return;
+	case STORE_WORKERS:
+		container_of(op, struct store_workers, op)->ret_rows = NULL;
+		container_of(op, struct store_workers, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
+		return;
+	case STORE_WORKER_GONE:
+	case STORE_DETACHED:
+	case STORE_DRAIN:
 	case STORE_INSERT:
 	case STORE_CANCEL:
 	case STORE_STARTED:
 	case STORE_LOG_APPEND:
+	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
 	case STORE_KINDS:

@@ -11,7 +11,9 @@
  * second run changes nothing and finds what the first did.  STORE_UNAVAILABLE means that nothing was changed, or
  * (op.maybe_done) that the store was stopped before it could be settled.
  *
- * Bytes are opaque: spec, result and error text are stored exactly. */
+ * Bytes are opaque: spec, result and error text are stored exactly.
+ *
+ * Operations about workers are in workers.h. */
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
@@ -29,6 +31,7 @@ enum store_kind {
 	STORE_RECORD,
 	STORE_TAKE_BACK,
 	STORE_CANCEL,
+	STORE_RETRY,
 	STORE_SESSION_OPEN,
 	STORE_STARTED,
 	STORE_FILL,
@@ -38,8 +41,14 @@ enum store_kind {
 	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
+	STORE_METRICS,      /* this and the next: store_metrics.h */
+	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
+	STORE_WORKERS,
+	STORE_WORKER_GONE,
+	STORE_DETACHED,
+	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
 	STORE_KINDS
@@ -122,10 +131,16 @@ struct store_record {
 	int64_t result_too_large;  /* > 0: the size of a result that was dropped */
 	int64_t started_wall_us, finished_wall_us; /* by the worker's clock; 0 unknown */
 	int64_t log_end;
-	int64_t retry_in_ns;       /* delay if attempts remain */
+	bool oom_killed;
+	const char *devices;       /* separated by spaces; NULL: as STARTED said */
+	const char *words;         /* why it ended, where outcome does not say it all; NULL: none. A wish's own go first */
+	int32_t lost_limit;        /* WORKER_LOST: the loss with this number ends the task as FAILED; 0: none does */
+	/* Delay if attempts remain; never shorter than the row's policy asks for.  Only of ends that the program caused. */
+	int64_t retry_in_ns;
 	enum core_record_verdict ret_verdict;
 	enum store_state ret_state;  /* the row's, when RECORDED */
-	/* Its ready row when ret_state is PENDING; due after retry_in_ns.  ret_state is RUNNING when the outcome was
+	int64_t ret_due_in_ns;       /* PENDING: 0: at once */
+	/* Its ready row when ret_state is PENDING.  ret_state is RUNNING when the outcome was
 	 * recorded, but that became known only after a lost connection and the task has gone on since. */
 	struct core_task ret_task;
 	char *ret_texts;             /* backs those of ret_task; freed by store_op_done_fields */
@@ -136,6 +151,7 @@ struct store_take_back {
 	struct core_attempt at;
 	int64_t session;     /* of the row */
 	enum core_take_back_cause cause;
+	const char *words;   /* as in store_record */
 	bool counted;
 	int32_t lost_limit;
 	enum core_take_back_verdict ret_verdict;
@@ -146,19 +162,38 @@ struct store_take_back {
 struct store_cancel {
 	struct store_op op;
 	struct uuid id;
+	const char *words;   /* by whom or why, kept for the attempt's cause; of several wishes the first one's; NULL: none */
 	enum { STORE_CANCEL_DONE = 1, STORE_CANCEL_WISH, STORE_CANCEL_TERMINAL, STORE_CANCEL_NOT_FOUND } ret_verdict;
 	struct core_attempt ret_at; /* WISH: the running attempt */
+};
+
+/* A FAILED or CANCELLED task back to PENDING: its counts at 0, its wish forgotten, its attempts kept and all closed.  An
+ * exclusive one is not ready before the leases have ended of attempts that no worker reported the end of. */
+struct store_retry {
+	struct store_op op;
+	struct uuid id;
+	int32_t attempt;     /* must be the row's newest; 0: none yet */
+	/* NOT_ENDED, COMPLETED, ANOTHER (it ended, but with another attempt): nothing was changed. */
+	enum { STORE_RETRY_DONE = 1, STORE_RETRY_NOT_ENDED, STORE_RETRY_COMPLETED, STORE_RETRY_ANOTHER,
+	       STORE_RETRY_NOT_FOUND } ret_verdict;
+	enum store_state ret_state; /* the row's now. DONE and RUNNING: known after a lost connection, and given out since */
+	int32_t ret_attempt;        /* the row's newest */
+	int64_t ret_due_in_ns;      /* PENDING: 0: at once */
+	struct core_task ret_task;  /* DONE and PENDING: its ready row */
+	char *ret_texts;            /* backs those of ret_task */
 };
 
 struct store_session_open {
 	struct store_op op;
 	const char *worker;
+	struct blob *hello; /* an encoded reins.v1.WorkerInfo: what is to be shown of the worker; NULL: nothing */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
 	bool in_process;
 	int64_t ret_session;
+	struct store_drain_wish ret_drain;
 	bool ret_new_instance; /* the worker's row named another instance before, or there was none */
 	struct core_adopted *ret_adopted;
 	size_t ret_n_adopted;
@@ -177,6 +212,7 @@ struct store_started {
 	struct core_attempt at;
 	const char *worker;
 	int64_t started_wall_us;
+	const char *devices; /* given to it, separated by spaces; NULL: none */
 };
 
 struct store_fill {
@@ -274,7 +310,7 @@ struct store_list {
 	bool after;              /* with a cursor: ids below this one (newest first) */
 	struct uuid after_id;
 	int32_t limit;
-	bool full;               /* payload, env and result too */
+	bool full;               /* payload, env, result and attempts too */
 	int64_t max_bytes;       /* stop after the row that reaches it */
 	struct store_task *ret_tasks;
 	size_t ret_n;

@@ -106,6 +106,7 @@ class Session:
             w.limits.result_bytes = m.result_bytes
             w.limits.error_bytes = 16 << 10
             w.limits.log_bytes = 64 << 20
+            w.limits.log_window_bytes = m.log_window
             self.send(welcome=w)
 
     def dispatch(self, *tasks):
@@ -125,6 +126,7 @@ class FakeMaster:
         self.lease, self.interval = 3.0, 0.2
         self.store_id = 'store-1'
         self.result_bytes = 1 << 20
+        self.log_window = 0
         self.auto_welcome = True
         self.auto_outcome_ack = True
         self.auto_heartbeat_ack = True
@@ -249,9 +251,9 @@ class FakeMaster:
         return self.sessions[number - 1]
 
     def task(self, *command, attempt=1, task_id=None, payload=b'', timeout=None, exclusive=False, lease=None,
-             env=None, params=None, working_dir='', traceparent='', queue='default'):
+             env=None, params=None, working_dir='', traceparent='', queue='default', resources=None):
         spec = self.task_pb.TaskSpec(command=command, payload=payload, env=env or {}, params=params or {},
-                                     working_dir=working_dir, exclusive=exclusive)
+                                     working_dir=working_dir, exclusive=exclusive, resources=resources)
         if timeout:
             spec.timeout.FromMilliseconds(int(timeout * 1000))
         t = self.pb.DispatchedTask(task_id=task_id or new_task_id(), attempt=attempt, queue=queue, spec=spec,
@@ -269,6 +271,11 @@ class FakeMaster:
         self.wait(lambda: self.attempts[key].outcomes or self.attempts[key].refused, f'outcome of {key}', deadline)
         assert self.attempts[key].refused is None, self.attempts[key].refused
         return self.attempts[key]
+
+    def refused(self, key):
+        self.wait(lambda: self.attempts[key].refused or self.attempts[key].started, f'refusal of {key}')
+        assert self.attempts[key].started is None, 'it was started'
+        return self.attempts[key].refused
 
     def started(self, key):
         self.wait(lambda: self.attempts[key].started, f'start of {key}')

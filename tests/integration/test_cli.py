@@ -358,6 +358,16 @@ def test_exit_codes(reins, fake, how, code):
     assert reins('submit', '--wait', '--', 'x').returncode == code
 
 
+def test_wait_says_that_the_result_was_dropped(reins, fake):
+    def finish(f, task):
+        task.result_bytes, task.result_dropped = 3 << 20, True
+        f.end(task, 'COMPLETED', 0, end='SUCCEEDED')
+    fake.finish = finish
+    done = reins('submit', '--wait', '--', 'true')
+    assert done.returncode == 0
+    assert b'was not kept' in done.stderr and b'3MiB' in done.stderr and b'limit' in done.stderr
+
+
 def test_wait_follows_a_log_as_it_grows(reins, fake):
     def finish(f, task):
         f.release[task.id] = threading.Event()
@@ -583,7 +593,8 @@ def test_wait_cancel_retry(reins, fake):
 
 def test_workers(reins, fake):
     lines = reins('workers').stdout.decode().splitlines()
-    assert lines[0].split()[0] == 'WORKER' and 'gpus 0/2' in lines[1] and '1/4' in lines[1]
+    assert lines[0].split()[:4] == ['WORKER', 'STATE', 'SLOTS', 'GPUS']
+    assert lines[1].split()[:5] == ['gpu-1', 'CONNECTED', '1/4', '0/2', 'all']
     assert lines[2].startswith('cpu-with-a-long-name') and 'DRAINING' in lines[2]
     assert len(lines) == 3
 

@@ -157,7 +157,7 @@ void net_cut(struct sim *s, uint64_t conn, bool told)
 /* ---- faults ---- */
 
 enum fault { F_CUT, F_PARTITION, F_AGENT, F_MACHINE, F_PAUSE, F_MASTER, F_MASTER_BETWEEN, F_STORE, F_LEASE, F_FLUSH,
-	     F_CANCEL, F_GONE, FAULTS };
+	     F_CANCEL, F_RETRY, F_SUPERVISOR, F_GONE, F_DRAIN, F_DETACH, FAULTS };
 
 static void on_worker_back(struct sim *s, struct msg *m) { worker_start(s, m->worker); }
 static void on_store_back(struct sim *s, struct msg *m) { store_set(s, true, 0); }
@@ -207,6 +207,8 @@ static void strike(struct sim *s, enum fault f)
 		break;
 	case F_FLUSH: lease_set(s, s->lease.up, true); break;
 	case F_CANCEL: client_cancel(s, (int)rng_below(&s->rng, (uint64_t)s->n_tasks)); break;
+	case F_RETRY: client_retry(s, (int)rng_below(&s->rng, (uint64_t)s->n_tasks)); break;
+	case F_SUPERVISOR: worker_lose_run(s, w); break;
 	case F_GONE:
 		/* One stays that fits everything. The master often dies with it, and does not know that it ever was. */
 		if (w > 0 && sim_chance(s, 30)) {
@@ -217,6 +219,8 @@ static void strike(struct sim *s, enum fault f)
 				master_crash(s);
 		}
 		break;
+	case F_DRAIN: operator_drain(s, w, !s->store.drained[w]); break;
+	case F_DETACH: worker_detach(s, w, sim_between(s, 5, 60) * NS_PER_S); break;
 	case FAULTS: break;
 	}
 }
@@ -270,6 +274,7 @@ static void on_heal(struct sim *s, struct msg *m)
 		master_start(s);
 	for (int i = 0; i < s->n_workers; i++) {
 		s->w[i].refuse_percent = s->w[i].late_percent = 0;
+		operator_drain(s, i, false);
 		worker_start(s, i);
 	}
 	on_check(s, m);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RETRIES_MAX 3 /* attempts are counted in bits of 64 */
+
 static const char *const queue_names[] = { "a", "b", "c" };
 
 void store_init(struct sim *s)
@@ -101,6 +103,22 @@ static bool names_attempt(const struct row *r, const struct core_attempt *at, in
 #endif
 }
 
+/* After a client's retry no attempt from before may change anything. */
+static void check_open(struct sim *s, const struct row *r, const char *what)
+{
+	if (r->t.attempt <= r->closed)
+		sim_violation(s, "task %d attempt %d: %s after a retry of attempt %d", r->key, r->t.attempt, what, r->closed);
+}
+
+/* After the failure that has just been counted. */
+static int64_t asked_delay(const struct row *r)
+{
+	double ns = (double)r->t.backoff_initial_ns;
+	for (int i = 1; i < r->t.failures; i++)
+		ns *= r->t.backoff_multiplier;
+	return (int64_t)(ns < (double)r->t.backoff_max_ns ? ns : (double)r->t.backoff_max_ns);
+}
+
 static void do_record(struct sim *s, struct msg *m)
 {
 	struct row *r = row_get(s, &m->ef.at.task);
@@ -117,6 +135,7 @@ static void do_record(struct sim *s, struct msg *m)
 	}
 	if (r->recorded & bit)
 		sim_violation(s, "task %d attempt %d: outcome recorded twice", r->key, o->at.attempt);
+	check_open(s, r, "recorded");
 	r->recorded |= bit;
 	m->ev.recorded.verdict = CORE_RECORD_RECORDED;
 	if (o->succeeded) {
@@ -125,13 +144,14 @@ static void do_record(struct sim *s, struct msg *m)
 		set_state(s, r, ROW_COMPLETED);
 	} else if (r->wish) {
 		set_state(s, r, ROW_CANCELLED);
-	} else if (!o->stopped && ++r->t.failures >= r->t.max_attempts) {
+	} else if (o->lost ? ++r->lost >= LOST_LIMIT : !o->stopped && ++r->t.failures >= r->t.max_attempts) {
 		set_state(s, r, ROW_FAILED);
 	} else {
+		int64_t in = o->lost || o->stopped ? 0 : max_i64(m->ef.retry_in_ns, asked_delay(r));
 		set_state(s, r, ROW_PENDING);
-		r->due_at = s->now + m->ef.retry_in_ns;
+		r->due_at = s->now + in;
 		m->ev.recorded.pending_again = true;
-		m->ev.recorded.retry_in_ns = m->ef.retry_in_ns;
+		m->ev.recorded.retry_in_ns = in;
 		m->ev.task = r->t;
 	}
 }
@@ -147,6 +167,7 @@ static void do_take_back(struct sim *s, struct msg *m)
 		return;
 	}
 	m->ev.taken_back = CORE_TAKE_BACK_ENDED;
+	r->free_at = s->now + r->lease_ns;
 	if (r->wish) {
 		set_state(s, r, ROW_CANCELLED);
 	} else if (m->ef.counted && ++r->lost >= LOST_LIMIT) {
@@ -182,6 +203,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.ok = true;
 	e->opened.session = ++s->store.sessions[w];
 	s->store.opened_by[w] = m->epoch;
+	s->store.detached_until[w] = 0;
 	e->opened.adopted = l->adopted;
 	e->opened.waiting = l->waiting;
 	e->opened.requeued = l->requeued;
@@ -197,6 +219,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 			continue;
 		}
 		listed[row_of(&at->task)] = true;
+		check_open(s, r, "adopted");
 		if (r->state == ROW_PENDING)
 			set_state(s, r, ROW_RUNNING);
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
@@ -321,6 +344,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.session = r->session,
 			.lease_ns = r->lease_ns,
 			.exclusive = r->t.exclusive,
+			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - s->now),
 			.own = own,
 			.master = masters[own],
 			.incarnation = (int64_t)s->store.opened_by[r->worker],
@@ -342,6 +366,33 @@ static void do_cancel(struct sim *s, struct msg *m)
 		r->wish = true;
 		m->ev.type = CORE_EV_CANCEL_WISH;
 	}
+}
+
+/* A client's retry likewise: READY. */
+static void do_retry(struct sim *s, struct msg *m)
+{
+	struct row *r = &s->store.rows[m->index];
+	m->ev.type = CORE_EV_TIME;
+	bool failed = r->state == ROW_FAILED || r->state == ROW_CANCELLED;
+	if (!failed || r->t.attempt != m->ef.at.attempt || r->retries == RETRIES_MAX)
+		return;
+	sim_trace(s, "  store: row %d (task %d) is retried after attempt %d", m->index, r->key, r->t.attempt);
+	r->retries++;
+	r->ends = 0;
+	r->state = ROW_PENDING;
+	r->wish = false;
+#ifdef REINS_MUTATION_NO_RETRY_CLOSE /* tests/sim proves that it would notice */
+	r->open = true;
+#endif
+	r->closed = r->t.attempt;
+	r->t.failures = r->lost = 0;
+	r->due_at = r->t.exclusive && r->free_at > s->now ? r->free_at : 0;
+	struct core_task *at = list_new(m, 1, sizeof(*at));
+	*at = r->t;
+	m->ev.type = CORE_EV_READY;
+	m->ev.due_in_ns = r->due_at ? r->due_at - s->now : 0;
+	m->ev.ready.at = at;
+	m->ev.ready.n = 1;
 }
 
 /* ---- asking and answering ---- */
@@ -441,7 +492,7 @@ static void on_apply(struct sim *s, struct msg *m)
 	m->mem = NULL;
 	m->applied = true;
 	if (m->index >= 0) {
-		do_cancel(s, m);
+		m->gen ? do_retry(s, m) : do_cancel(s, m);
 	} else {
 		switch (m->ef.type) {
 		case CORE_DO_INSERT: do_insert(s, m); break;
@@ -504,6 +555,14 @@ void store_cancel(struct sim *s, int row)
 {
 	struct msg *m = ask(s, 31);
 	m->index = row;
+}
+
+void store_retry(struct sim *s, int row)
+{
+	struct msg *m = ask(s, 31);
+	m->index = row;
+	m->gen = 1;
+	m->ef.at.attempt = s->store.rows[row].t.attempt;
 }
 
 static void on_store_state(struct sim *s, struct msg *m)

@@ -74,8 +74,9 @@ static void say(struct sim *s, struct sim_worker *w, enum core_event_type type, 
 		}
 		m->ev.token = s->n_outcomes;
 		m->ev.outcome.succeeded = r->succeeded;
+		m->ev.outcome.given_back = r->stopped || r->lost;
 		s->outcomes[s->n_outcomes++] =
-			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped };
+			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped, r->lost };
 	}
 	net_to_master(s, m);
 }
@@ -86,6 +87,18 @@ static struct core_attempt *held(const struct sim_worker *w)
 	for (int i = 0; i < w->n_runs; i++)
 		at[i] = w->runs[i].at;
 	return at;
+}
+
+static void say_draining(struct sim *s, struct sim_worker *w, int64_t detach_ns)
+{
+	if (!w->up || !w->conn || !w->welcomed)
+		return;
+	struct msg *m = sim_at(s, s->now, NULL);
+	m->conn = w->conn;
+	m->ev.type = CORE_EV_DRAINING;
+	m->ev.draining.on = w->drains || detach_ns > 0;
+	m->ev.draining.detach_ns = detach_ns;
+	net_to_master(s, m);
 }
 
 static void hang_up(struct sim *s, struct sim_worker *w)
@@ -171,6 +184,7 @@ static void on_connect(struct sim *s, struct msg *m)
 	h->ev.hello.n_held = (size_t)w->n_runs;
 	h->ev.hello.enforces_lease = w->enforces;
 	h->ev.hello.in_process = w->in_process;
+	h->ev.hello.draining = w->drains;
 	w->sent_at[0] = s->now;
 	net_to_master(s, h);
 	after(s, w, 2 * NS_PER_S, on_patience, w->gen);
@@ -183,12 +197,12 @@ static void end(struct sim *s, struct sim_worker *w, struct run *r, bool stopped
 	struct row *row = &s->store.rows[row_of(&r->at.task)];
 	r->state = RUN_ENDED;
 	r->stopped = stopped;
-	r->succeeded = !stopped && !sim_chance(s, w->fail_percent);
+	r->succeeded = !stopped && !r->lost && !sim_chance(s, w->fail_percent);
 	row->truly_ended |= UINT64_C(1) << r->at.attempt;
 	if (r->succeeded)
 		row->truly_succeeded |= UINT64_C(1) << r->at.attempt;
 	sim_trace(s, "%s: row %d/%d %s", w->id, row_of(&r->at.task), r->at.attempt,
-		  r->succeeded ? "succeeded" : stopped ? "was stopped" : "failed");
+		  r->succeeded ? "succeeded" : stopped ? "was stopped" : r->lost ? "was lost" : "failed");
 	say(s, w, CORE_EV_OUTCOME, r);
 }
 
@@ -295,7 +309,7 @@ static void on_dispatch(struct sim *s, struct sim_worker *w, const struct core_e
 	struct run fresh = { .at = f->at, .gen = ++w->run_gen, .exclusive = f->exclusive, .lease_ns = f->lease_ns,
 			     .t = &s->store.rows[row_of(&f->at.task)].t };
 	check_fits(s, w, &fresh);
-	if (w->n_runs == SIM_RUNS || sim_chance(s, w->refuse_percent)) {
+	if (w->n_runs == SIM_RUNS || w->drains || sim_chance(s, w->refuse_percent)) {
 		say(s, w, CORE_EV_REFUSED, &fresh);
 		return;
 	}
@@ -335,6 +349,7 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 			if (w->runs[i].state == RUN_ENDED)
 				say(s, w, CORE_EV_OUTCOME, &w->runs[i]);
 		after(s, w, sim_between(s, 0, HEARTBEAT), on_heartbeat, w->gen);
+		worker_drain(s, index);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
 		w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
@@ -353,11 +368,52 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	}
 }
 
+void worker_lose_run(struct sim *s, int index)
+{
+	struct sim_worker *w = &s->w[index];
+	for (int i = 0; i < w->n_runs; i++) {
+		struct run *r = &w->runs[i];
+		if (r->state != RUN_RUNNING)
+			continue;
+		r->lost = true;
+		end(s, w, r, false);
+		return;
+	}
+}
+
 void worker_conn_lost(struct sim *s, int index, uint64_t conn)
 {
 	struct sim_worker *w = &s->w[index];
 	if (w->up && w->conn == conn)
 		reconnect(s, w);
+}
+
+/* ---- drains ---- */
+
+void worker_drain(struct sim *s, int index)
+{
+	struct sim_worker *w = &s->w[index];
+	w->drains = s->store.drained[index] && !w->deaf;
+	say_draining(s, w, 0);
+}
+
+static void on_leave(struct sim *s, struct msg *m)
+{
+	if (s->w[m->worker].conn == m->conn)
+		worker_kill(s, m->worker, false);
+}
+
+static void on_back(struct sim *s, struct msg *m) { worker_start(s, m->worker); }
+
+void worker_detach(struct sim *s, int index, int64_t ns)
+{
+	struct sim_worker *w = &s->w[index];
+	if (!w->up || !w->welcomed || w->in_process)
+		return;
+	sim_trace(s, "%s leaves its programs running for %.1f s", w->id, (double)ns / 1e9);
+	say_draining(s, w, ns);
+	after(s, w, 500 * NS_PER_MS, on_leave, w->gen);
+	after(s, w, sim_between(s, NS_PER_S, ns + ns / 2), on_back, 0);
 }
 
 /* ---- life ---- */
@@ -382,6 +438,7 @@ void worker_init(struct sim *s, int index)
 	w->commands = index == 0 || sim_chance(s, 80);
 	w->enforces = index == 0 || sim_chance(s, 60);
 	w->in_process = sim_chance(s, 30);
+	w->deaf = sim_chance(s, 30);
 	w->queue = index > 0 && sim_chance(s, 30) ? (sim_chance(s, 50) ? "a" : "b") : NULL;
 	w->refuse_percent = sim_chance(s, 30) ? 20 : 0;
 	w->late_percent = sim_chance(s, 30) ? 20 : 0;

@@ -4,6 +4,7 @@
 
 #include "common/base/num.h"
 #include "common/base/rng.h"
+#include "server/store/workers.h"
 #include "tests/store/suite.h"
 
 #define TASKS 3000
@@ -24,6 +25,7 @@ struct mtask {
 	enum store_state state;
 	bool wish, began, last_reported;
 	bool expires; /* its expiry has come, and it was never given out */
+	bool waits;    /* PENDING, and not due for as long as this test runs */
 	int losses;
 	int worker, instance, open;
 	int64_t session;
@@ -36,6 +38,8 @@ struct mworker {
 	char name[16];
 	int instance;
 	int64_t session;
+	int32_t drain; /* mode of the wish; 0: none */
+	bool gone;
 };
 
 static struct mtask tasks[TASKS];
@@ -62,7 +66,7 @@ static void finish(struct mtask *t, enum store_state st, enum store_outcome outc
 
 /* ---- what each operation should do ---- */
 
-static enum core_record_verdict model_record(struct mtask *t, int attempt, int worker, enum store_outcome outcome)
+static enum core_record_verdict model_record(struct mtask *t, int attempt, int worker, enum store_outcome outcome, bool delayed)
 {
 	bool failed = outcome == STORE_PROGRAM_FAILED || outcome == STORE_LAUNCH_FAILED || outcome == STORE_TIMED_OUT;
 	if (t->state == STORE_RUNNING && attempt == t->core.attempt && worker == t->worker) {
@@ -73,7 +77,11 @@ static enum core_record_verdict model_record(struct mtask *t, int attempt, int w
 			st = t->wish ? STORE_CANCELLED : STORE_PENDING;
 		else
 			st = !t->wish && t->core.failures + 1 < t->core.max_attempts ? STORE_PENDING : STORE_FAILED;
+		t->losses += outcome == STORE_WORKER_LOST;
+		if (outcome == STORE_WORKER_LOST && !t->wish && t->losses >= LOST_LIMIT)
+			st = STORE_FAILED;
 		t->core.failures += failed;
+		t->waits = failed && delayed;
 		if (st == STORE_PENDING) {
 			push_past(t, outcome, true, false);
 			t->state = st;
@@ -156,6 +164,7 @@ static void step_insert(void)
 		*t = (struct mtask){.core = o->task, .state = STORE_PENDING, .worker = NOBODY, .open = NOBODY};
 		t->core.seq = o->ret_seq;
 		t->expires = o->expiry_ns == 1000 && !o->eager.worker;
+		t->waits = o->delay_ns && !o->eager.worker;
 		if (!o->eager.worker)
 			continue;
 		t->state = STORE_RUNNING;
@@ -198,7 +207,7 @@ static void step_claim(void)
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_CLAIM);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->expires);
+		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits && !t->expires);
 		if (ops[i].ret_won) {
 			t->state = STORE_RUNNING;
 			t->core.attempt++;
@@ -219,7 +228,7 @@ static void step_record(void)
 {
 	static struct store_record ops[BATCH];
 	static const enum store_outcome outcomes[] = {STORE_SUCCEEDED, STORE_SUCCEEDED, STORE_PROGRAM_FAILED, STORE_LAUNCH_FAILED,
-						      STORE_STOPPED, STORE_TIMED_OUT, STORE_GIVEN_BACK};
+						      STORE_STOPPED, STORE_TIMED_OUT, STORE_GIVEN_BACK, STORE_WORKER_LOST};
 	struct mtask *at[BATCH];
 	int by[BATCH], n = choose(at);
 	for (int i = 0; i < n; i++) {
@@ -227,12 +236,12 @@ static void step_record(void)
 		int attempt = at[i]->core.attempt - (pick(6) == 0) + (pick(12) == 0);
 		ops[i] = (struct store_record){.at = {at[i]->core.id, attempt}, .worker = workers[by[i]].name,
 					       .outcome = outcomes[pick(ARRAY_LEN(outcomes))],
-					       .retry_in_ns = pick(2) ? 0 : 3600 * 1000 * MS};
+					       .lost_limit = LOST_LIMIT, .retry_in_ns = pick(4) ? 0 : 3600 * 1000 * MS};
 	}
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_RECORD);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_verdict, model_record(t, ops[i].at.attempt, by[i], ops[i].outcome));
+		assert_int_equal(ops[i].ret_verdict, model_record(t, ops[i].at.attempt, by[i], ops[i].outcome, ops[i].retry_in_ns > 0));
 		if (ops[i].ret_verdict == CORE_RECORD_RECORDED) {
 			assert_int_equal(ops[i].ret_state, t->state);
 			if (t->state == STORE_PENDING)
@@ -310,6 +319,52 @@ static void step_expire(void)
 	store_op_done_fields(&o.op);
 }
 
+/* Never the leases of this test's time: an exclusive task with an attempt that nobody reported waits to its end. */
+static bool lease_runs(const struct mtask *t)
+{
+	bool runs = false;
+	for (int i = 0; t->core.exclusive && i < t->n_past; i++)
+		runs |= !t->past[i].reported && (t->past[i].outcome == STORE_WORKER_LOST || t->past[i].outcome == STORE_GIVEN_BACK);
+	return runs;
+}
+
+static int model_retry(struct mtask *t, int attempt)
+{
+	if (t->state == STORE_COMPLETED)
+		return STORE_RETRY_COMPLETED;
+	if (t->state < STORE_COMPLETED)
+		return STORE_RETRY_NOT_ENDED;
+	if (attempt != t->core.attempt)
+		return STORE_RETRY_ANOTHER;
+	if (t->worker != NOBODY)
+		push_past(t, t->outcome, t->last_reported, false);
+	t->state = STORE_PENDING;
+	t->open = NOBODY;
+	t->wish = false;
+	t->core.failures = t->losses = 0;
+	t->waits = lease_runs(t);
+	t->expires = false; /* what is retried by hand has no expiry any more */
+	return STORE_RETRY_DONE;
+}
+
+static void step_retry(void)
+{
+	static struct store_retry ops[BATCH];
+	struct mtask *at[BATCH];
+	int n = choose(at);
+	for (int i = 0; i < n; i++)
+		ops[i] = (struct store_retry){.id = at[i]->core.id, .attempt = at[i]->core.attempt - (pick(6) == 0)};
+	run_many(ops, (size_t)n, sizeof(*ops), STORE_RETRY);
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(ops[i].ret_verdict, model_retry(at[i], ops[i].attempt));
+		assert_int_equal(ops[i].ret_state, at[i]->state);
+		assert_int_equal(ops[i].ret_attempt, at[i]->core.attempt);
+		if (ops[i].ret_verdict == STORE_RETRY_DONE)
+			assert_int_equal(ops[i].ret_due_in_ns > 0, at[i]->waits);
+		store_op_done_fields(&ops[i].op);
+	}
+}
+
 static void step_started(void)
 {
 	static struct store_started ops[BATCH];
@@ -348,7 +403,9 @@ static void step_session(void)
 	}
 	struct store_session_open o = session_open(k->name, (uint8_t)k->instance, held, n);
 	assert_int_equal(o.ret_session, k->session + 1);
+	assert_int_equal(o.ret_drain.mode, k->drain);
 	k->session = o.ret_session;
+	k->gone = false;
 	size_t adopted = 0, requeued = 0, waiting = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct mtask *t = find(&held[i]);
@@ -389,13 +446,42 @@ static void step_session(void)
 	store_op_done_fields(&o.op);
 }
 
+static void step_worker(void)
+{
+	struct mworker *k = &workers[pick(WORKERS)];
+	if (pick(2)) {
+		struct store_drain o = {.worker = k->name, .wish = {pick(4), pick(3) - 1, pick(2) ? NULL : "why"}};
+		run(&o.op, STORE_DRAIN);
+		assert_true(o.ret_found);
+		k->drain = o.wish.mode;
+	} else {
+		struct store_worker_gone o = {.worker = k->name, .session = k->session - pick(2)};
+		run(&o.op, STORE_WORKER_GONE);
+		k->gone |= o.session == k->session;
+	}
+}
+
 /* ---- at the end everything that can be read ---- */
+
+static void check_workers(void)
+{
+	for (int w = 0; w < WORKERS; w++) {
+		struct store_workers o = {.only = workers[w].name, .limit = 1};
+		run(&o.op, STORE_WORKERS);
+		assert_int_equal(o.ret_n, 1);
+		assert_int_equal(o.ret_rows[0].session, workers[w].session);
+		assert_int_equal(o.ret_rows[0].drain.mode, workers[w].drain);
+		assert_int_equal(o.ret_rows[0].heard_wall_us != 0, workers[w].gone);
+		store_op_done_fields(&o.op);
+	}
+}
 
 static void check_task(const struct mtask *t, const struct store_task *got)
 {
 	assert_int_equal(got->state, t->state);
 	assert_int_equal(got->core.attempt, t->core.attempt);
 	assert_int_equal(got->core.failures, t->core.failures);
+	assert_int_equal(got->losses, t->losses);
 	assert_int_equal(got->core.seq, t->core.seq);
 	assert_int_equal(!got->core.handler, !t->core.handler);
 	assert_int_equal(!got->core.custom, !t->core.custom);
@@ -447,7 +533,8 @@ static void check_all(void)
 void random_against_model(void **state)
 {
 	static void (*const steps[])(void) = {step_insert, step_insert, step_claim, step_claim, step_claim, step_record,
-					      step_record, step_take_back, step_take_back, step_cancel, step_started, step_session, step_expire};
+					      step_record, step_take_back, step_take_back, step_cancel, step_retry, step_started,
+					      step_session, step_worker, step_expire};
 	int64_t seed = (int64_t)(rng_process_next() % 1000000), n = 600;
 	const char *s = getenv("REINS_TEST_SEED");
 	if (s && num_parse_i64(s, &seed) < 0)
@@ -469,4 +556,5 @@ void random_against_model(void **state)
 	for (int64_t i = 0; i < n && n_tasks < TASKS; i++)
 		steps[pick(ARRAY_LEN(steps))]();
 	check_all();
+	check_workers();
 }

@@ -238,6 +238,62 @@ static void cut_anywhere(void **state)
 	relay_stop(&r);
 }
 
+/* Each is done once or not at all, and what was said is what is there. */
+static void retries_cut(void **state)
+{
+	enum { N = 1500, AT_ONCE = 10 };
+	struct relay r;
+	char url[128];
+	struct store *direct = h.store;
+	struct pg_store_config c = config;
+	struct store_insert *in = test_calloc(N, sizeof(*in));
+	struct store_record *rec = test_calloc(N, sizeof(*rec));
+	struct store_retry *re = test_calloc(N, sizeof(*re));
+	int64_t s = session("w-cut");
+	int done = 0, settled = 0;
+	for (int i = 0; i < N; i++) {
+		in[i] = insert_of("cut");
+		in[i].eager = to_worker("w-cut", s);
+	}
+	run_many(in, N, sizeof(*in), STORE_INSERT);
+	for (int i = 0; i < N; i++)
+		rec[i] = (struct store_record){.at = {in[i].task.id, 1}, .worker = "w-cut", .outcome = STORE_PROGRAM_FAILED};
+	run_many(rec, N, sizeof(*rec), STORE_RECORD);
+	relay_start(&r, server.port, 100000);
+	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:%d/postgres", r.port);
+	c.url = url;
+	assert_int_equal(pg_store_new(h.loop, &c, &h.store), 0);
+	for (int i = 0; i < N; i++) {
+		store_op_done_fields(&rec[i].op);
+		re[i] = (struct store_retry){.id = in[i].task.id, .attempt = 1};
+		harness_submit(h.store, &re[i].op, STORE_RETRY);
+		if (i % AT_ONCE == AT_ONCE - 1) {
+			harness_drain();
+			harness_wait_up(h.store);
+		}
+	}
+	atomic_store(&r.max_bytes, 0);
+	store_free(h.store);
+	h.store = direct;
+	relay_stop(&r);
+	for (int i = 0; i < N; i++) {
+		bool ok = re[i].op.result == STORE_OK;
+		if (ok)
+			assert_int_equal(re[i].ret_verdict, STORE_RETRY_DONE);
+		else
+			assert_false(re[i].op.maybe_done);
+		done += ok;
+		settled += ok && re[i].op.sent;
+		store_op_done_fields(&re[i].op);
+		assert_int_equal(state_of(in[i].task.id), ok ? STORE_PENDING : STORE_FAILED);
+	}
+	print_message("# %d of %d done, %d of them settled after a cut\n", done, N, settled);
+	assert_true(done > 0);
+	test_free(in);
+	test_free(rec);
+	test_free(re);
+}
+
 static void over_tls(void **state)
 {
 	char cmd[512];
@@ -583,7 +639,7 @@ int main(void)
 		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids),     cmocka_unit_test(locked_table), cmocka_unit_test(queue_full),
 		cmocka_unit_test(newer_schema),      cmocka_unit_test(freed_with_work), cmocka_unit_test(away_and_back),
 		cmocka_unit_test(connections_ended), cmocka_unit_test(read_only),       cmocka_unit_test(killed_under_load),
-		cmocka_unit_test(cut_anywhere),      cmocka_unit_test(silent),          cmocka_unit_test(over_tls),
+		cmocka_unit_test(cut_anywhere), cmocka_unit_test(retries_cut),      cmocka_unit_test(silent),          cmocka_unit_test(over_tls),
 	};
 	return cmocka_run_group_tests_name("store/postgres faults", tests, group_begin, harness_end);
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "server/store/store_metrics.h"
 #include "tests/store/fault_vfs.h"
 #include "tests/store/harness.h"
 #include "tests/store/tmp_dir.h"
@@ -660,6 +661,45 @@ static void logs_are_bounded(void **state)
 	assert_int_equal(log_chunks(at[5]), 3);
 }
 
+/* Metrics count as logs do, and go with them. */
+static void metrics_are_bounded(void **state)
+{
+	static uint8_t bytes[9000];
+	const struct store_metric item = {1, {bytes, sizeof(bytes)}};
+	struct core_attempt at[6];
+	max_log_bytes = 50000;
+	start();
+	for (int i = 0; i < 6; i++) {
+		struct core_task t = insert("q");
+		at[i] = (struct core_attempt){t.id, claim(&t, "w", 1)};
+		struct store_metrics o = {.at = at[i], .worker = "w", .items = &item, .n = 1};
+		run(&o.op, STORE_METRICS);
+		if (i == 1)
+			record(at[i], "w", STORE_SUCCEEDED);
+	}
+	size_t there[6];
+	for (int i = 0; i < 6; i++) {
+		struct store_metrics_read r = {.at = at[i], .limit = 10};
+		run(&r.op, STORE_METRICS_READ);
+		there[i] = r.ret_n;
+		store_op_done_fields(&r.op);
+	}
+	assert_int_equal(there[0], 1);
+	assert_int_equal(there[1], 0);
+	assert_int_equal(there[5], 1);
+	const struct store_metric next = {2, {bytes, sizeof(bytes)}};
+	struct store_metrics o = {.at = at[5], .worker = "w", .items = &next, .n = 1};
+	assert_int_equal(run_any(h.store, &o.op, STORE_METRICS), STORE_REFUSED);
+	/* Said again, it takes nothing. */
+	struct store_metrics again = {.at = at[5], .worker = "w", .items = &item, .n = 1};
+	for (int i = 0; i < 20; i++)
+		run(&again.op, STORE_METRICS);
+	record(at[0], "w", STORE_SUCCEEDED);
+	stop();
+	start();
+	run(&o.op, STORE_METRICS);
+}
+
 static void logs_gone(void **state)
 {
 	char logs[TMP_PATH_MAX];
@@ -726,7 +766,7 @@ int main(void)
 		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
 		T(kept_to_the_end), T(full_disk), T(sync_fails),
 		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(outcome_too_large),
-		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
+		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(metrics_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
 	};
 	fault_vfs_install();
 	return cmocka_run_group_tests_name("store/sqlite/faults", tests, NULL, NULL);

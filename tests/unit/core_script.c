@@ -221,6 +221,7 @@ static void parse_opened(struct script *s, struct line *l, struct core_event *e)
 	e->opened.ok = !has(l, "away");
 	if (!e->opened.ok)
 		return;
+	e->opened.drain_wish = has(l, "drained");
 	e->opened.session = strtoll(word(l, 3) + 1, NULL, 10);
 	size_t n = adopted(s, l, 0, 0, opt(l, "adopt"), false);
 	e->opened.n_adopted = adopted(s, l, 0, n, opt(l, "wish"), true);
@@ -286,6 +287,7 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->master = r->own ? "m" : opt(l, "of");
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
+		r->detached_ns = seconds(number(l, "detached", 0));
 	}
 }
 
@@ -348,12 +350,15 @@ static void parse_peer(struct script *s, struct line *l, struct core_event *e, c
 		e->at = attempt(s, word(l, 2));
 		e->token = (uint64_t)number(l, "tok", 0);
 		e->outcome.succeeded = has(l, "ok");
+		e->outcome.given_back = has(l, "back");
 	} else if (strcmp(verb, "accepted") == 0 || strcmp(verb, "refused") == 0) {
 		e->type = verb[0] == 'a' ? CORE_EV_ACCEPTED : CORE_EV_REFUSED;
 		e->at = attempt(s, word(l, 2));
+		e->text = opt(l, "text");
 	} else {
 		e->type = verb[0] == 'd' ? CORE_EV_DRAINING : CORE_EV_PEER_GONE;
-		e->draining = verb[0] == 'd';
+		e->draining.on = verb[0] == 'd' && !has(l, "off");
+		e->draining.detach_ns = seconds(number(l, "detach", 0));
 	}
 }
 
@@ -392,6 +397,10 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 	} else if (strcmp(verb, "store") == 0 || strcmp(verb, "lease") == 0) {
 		e->type = verb[0] == 's' ? CORE_EV_STORE : CORE_EV_LEASE;
 		e->up = has(l, "up");
+	} else if (strcmp(verb, "wish") == 0) {
+		e->type = CORE_EV_DRAIN_WISH;
+		e->drain_wish.worker = word(l, 1);
+		e->drain_wish.on = !has(l, "off");
 	} else if (strcmp(verb, "stalled") == 0) {
 		e->type = CORE_EV_STALLED;
 		e->stalled_ns = seconds(strtod(word(l, 1), NULL));
@@ -427,7 +436,8 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
-		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
+		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
+		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_DETACHED] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
 	int t = task_number(&f->at.task), a = f->at.attempt;
@@ -458,6 +468,12 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_DETACHED:
+		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
+		break;
+	case CORE_DO_WORKER_GONE:
+		say(s, "gone %s#%d %g", f->worker, (int)f->session, (double)f->heard_ago_ns / 1e9);
+		break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
 	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
 	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;

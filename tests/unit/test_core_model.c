@@ -37,7 +37,7 @@ struct task {
 struct worker {
 	char id[8];
 	uint64_t peer;
-	bool connected, opening, draining;
+	bool connected, opening, draining, wished;
 	int64_t session, number, hold_until;
 	int slots, gpus, licences, memory;
 	bool enforces, commands;
@@ -113,7 +113,7 @@ static void tally(void)
 static bool fits(const struct task *t, int i)
 {
 	const struct worker *w = &M.w[i];
-	return w->connected && !w->opening && !w->draining && M.now >= w->hold_until && M.used[i] < w->slots &&
+	return w->connected && !w->opening && !w->draining && !w->wished && M.now >= w->hold_until && M.used[i] < w->slots &&
 	       t->t.need.gpus <= w->gpus - M.used_gpus[i] && licences(t) <= w->licences - M.used_licences[i] &&
 	       (t->t.need.memory_bytes == 0 || t->t.need.memory_bytes <= w->memory - M.used_memory[i]) &&
 	       (!t->t.custom || !strstr(t->t.custom, "none")) && runs(t, w) && (!t->t.exclusive || w->enforces) &&
@@ -385,8 +385,15 @@ static void ev_worker(void)
 		w->connected = false;
 		step(&ev);
 	} else if (w->connected && chance(20)) {
-		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining = true };
-		w->draining = true;
+		bool on = chance(50);
+		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining.on = on };
+		w->draining = on;
+		step(&ev);
+	} else if (chance(20)) {
+		/* By an operator, of a worker that is here or not: it holds over sessions. */
+		struct core_event ev = { .type = CORE_EV_DRAIN_WISH };
+		ev.drain_wish.worker = w->id;
+		ev.drain_wish.on = w->wished = chance(50);
 		step(&ev);
 	} else {
 		struct core_attempt held[RUNS];
@@ -436,7 +443,7 @@ static void answer_preempt(const struct core_effect *f)
 	struct core_event ev = { .type = CORE_EV_PREEMPTED, .at = f->at };
 	ev.preempted = chance(90) ? CORE_PREEMPT_OK : (enum core_preempt_verdict)between(0, 3);
 	bool taken = ev.preempted == CORE_PREEMPT_OK || ev.preempted == CORE_PREEMPT_DOWN;
-	bool lives = w->connected && !w->opening && !w->draining && w->session == f->session;
+	bool lives = w->connected && !w->opening && !w->draining && !w->wished && w->session == f->session;
 	if (!taken && w->session == f->session)
 		w->hold_until = M.now + 2 * NS_PER_S;
 	bool submit = t->t.seq == 0;
@@ -459,7 +466,7 @@ static void answer_preempt(const struct core_effect *f)
 static void won(struct task *t, const struct core_effect *f, struct core_event *ev)
 {
 	const struct worker *w = &M.w[t->worker];
-	bool lives = w->connected && !w->opening && !w->draining && w->session == f->session;
+	bool lives = w->connected && !w->opening && !w->draining && !w->wished && w->session == f->session;
 	t->t.attempt++;
 	t->state = lives ? HELD : GONE;
 	ev->at.attempt = t->t.attempt;
@@ -548,6 +555,7 @@ static void answer_session(const struct core_effect *f)
 	ev.opened.worker = w->id;
 	ev.opened.ok = true;
 	ev.opened.session = w->session + 1;
+	ev.opened.drain_wish = w->wished;
 	ev.opened.adopted = adopted;
 	for (int i = 0; i < M.n_tasks; i++) {
 		struct task *t = &M.tasks[i];

@@ -255,18 +255,44 @@ static void say_log(struct call *w, int64_t offset, const char *text)
 	say(w, &m);
 }
 
-static void say_outcome(struct call *w)
+static void say_end(struct call *w, Reins__V1__Outcome__Kind kind, Reins__V1__Stop__Reason why)
 {
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__OutcomeReport report = REINS__V1__OUTCOME_REPORT__INIT;
 	Reins__V1__Outcome o = REINS__V1__OUTCOME__INIT, *os[] = { &o };
 	o.task_id = (char *)TASK_1;
 	o.attempt = 1;
-	o.kind = REINS__V1__OUTCOME__KIND__SUCCEEDED;
+	o.kind = kind;
+	o.stop_reason = why;
+	o.oom_killed = kind == REINS__V1__OUTCOME__KIND__FAILED;
 	report.outcomes = os;
 	report.n_outcomes = 1;
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_OUTCOME;
 	m.outcome = &report;
+	say(w, &m);
+}
+
+static void say_outcome(struct call *w)
+{
+	say_end(w, REINS__V1__OUTCOME__KIND__SUCCEEDED, REINS__V1__STOP__REASON__REASON_UNSPECIFIED);
+}
+
+static void say_started(struct call *w, char **devices, size_t n)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__Started started = REINS__V1__STARTED__INIT;
+	Reins__V1__StartedAttempt a = REINS__V1__STARTED_ATTEMPT__INIT, *as[] = { &a };
+	Google__Protobuf__Timestamp at = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+	at.seconds = 1700000000;
+	a.task_id = (char *)TASK_1;
+	a.attempt = 1;
+	a.started_at = &at;
+	a.devices = devices;
+	a.n_devices = n;
+	started.attempts = as;
+	started.n_attempts = 1;
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_STARTED;
+	m.started = &started;
 	say(w, &m);
 }
 
@@ -329,6 +355,62 @@ static void test_beyond_the_limit_is_told_last(void **state)
 	say_log(&T.w, INT64_MAX, "farther than ends can be counted");
 	TURNS_UNTIL(T.loop, T.w.done);
 	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
+}
+
+/* Whatever were answered, the worker would forget it. */
+static void test_a_refused_outcome_stays_with_its_worker(void **state)
+{
+	connect_worker(&T.w);
+	say_outcome(&T.w);
+	answer(await(STORE_RECORD), STORE_REFUSED);
+	int before = T.w.n_messages;
+	settle();
+	assert_int_equal(T.w.n_messages, before);
+	assert_false(T.w.done);
+	say_outcome(&T.w);
+	struct store_record *r = AWAIT(store_record, STORE_RECORD);
+	r->ret_verdict = CORE_RECORD_RECORDED;
+	r->ret_state = STORE_COMPLETED;
+	answer(&r->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.n_messages > before);
+	assert_int_equal(T.w.last->outcome_ack->verdicts[0]->verdict, REINS__V1__OUTCOME_VERDICT__VERDICT__RECORDED);
+}
+
+static struct store_record *ended(Reins__V1__Outcome__Kind kind, Reins__V1__Stop__Reason why)
+{
+	say_end(&T.w, kind, why);
+	return AWAIT(store_record, STORE_RECORD);
+}
+
+/* A start is not stored by itself when the end comes at once; the end says then what was given to it. */
+static void test_what_is_recorded_of_an_end(void **state)
+{
+	char *devices[] = { (char[]){ "0" }, (char[]){ "no name" }, (char[]){ "GPU-5f" }, (char[]){ "" } };
+	connect_worker(&T.w);
+	say_started(&T.w, devices, ARRAY_LEN(devices));
+	struct store_record *r = ended(REINS__V1__OUTCOME__KIND__STOPPED, REINS__V1__STOP__REASON__DRAINED);
+	assert_int_equal(r->outcome, STORE_STOPPED);
+	assert_string_equal(r->words, "drained by worker");
+	assert_string_equal(r->devices, "0 GPU-5f");
+	assert_false(r->oom_killed);
+	assert_int_equal(r->retry_in_ns, 0);
+	r->ret_verdict = CORE_RECORD_FENCED;
+	answer(&r->op, STORE_OK);
+	settle();
+	r = ended(REINS__V1__OUTCOME__KIND__LOST, REINS__V1__STOP__REASON__DRAINED);
+	assert_int_equal(r->outcome, STORE_WORKER_LOST);
+	assert_int_equal(r->lost_limit, 3);
+	assert_null(r->words);
+	assert_null(r->devices);
+	r->ret_verdict = CORE_RECORD_FENCED;
+	int before = T.w.n_messages;
+	settle();
+	assert_int_equal(T.w.n_messages, before); /* as any other: not before the store has it */
+	answer(&r->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.n_messages > before);
+	r = ended(REINS__V1__OUTCOME__KIND__FAILED, REINS__V1__STOP__REASON__REASON_UNSPECIFIED);
+	assert_true(r->oom_killed);
+	assert_null(r->words);
 }
 
 /* ---- submits ---- */
@@ -423,6 +505,8 @@ int main(void)
 		RUN(test_an_outcome_waits_for_its_log),
 		RUN(test_a_log_that_the_store_gives_up_holds_nothing_back),
 		RUN(test_beyond_the_limit_is_told_last),
+		RUN(test_a_refused_outcome_stays_with_its_worker),
+		RUN(test_what_is_recorded_of_an_end),
 		RUN(test_ok_only_after_the_commit),
 		RUN(test_a_run_at_beyond_all_counting),
 		RUN(test_submits_outlive_their_calls),

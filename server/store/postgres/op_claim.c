@@ -13,7 +13,7 @@
 	"AS i(ord, task_id, queue, neg_priority, seq, worker, instance, session, lease_ns)), "
 /* Nobody begins what has expired; a row that was given out before has no expiry any more. */
 #define LASTS "(r.expires_at IS NULL OR r.expires_at > now())"
-/* A delayed row is claimed by a master whose own clock ran the delay. */
+/* Of a delayed row only one whose time has come: a window that remembers the task from before knows nothing of the delay. */
 #define TAKE(skip)                                                                                         \
 	"l AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM i CROSS JOIN LATERAL " \
 	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM ready r WHERE r.queue = i.queue COLLATE \"C\" AND "     \
@@ -22,7 +22,7 @@
 	"ld AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM l))), "                               \
 	"w AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM (SELECT * FROM i WHERE " \
 	"NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord) OFFSET 0) i CROSS JOIN LATERAL "                       \
-	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id AND " LASTS " OFFSET 0 FOR UPDATE" skip \
+	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id AND r.due_at <= now() AND " LASTS " OFFSET 0 FOR UPDATE" skip \
 	") r), "                                                                                             \
 	"wd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM w))), "                             \
 	"won AS MATERIALIZED (SELECT * FROM l UNION ALL SELECT * FROM w), "                                    \

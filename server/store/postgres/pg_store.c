@@ -273,8 +273,7 @@ static void send_batch(struct pg_store *s, struct pg_conn *c, struct pg_batch *b
 		snprintf(b->sqlstate, sizeof(b->sqlstate), "54000");
 		pg_batch_on_sync(b);
 	} else if (rc == -ENOMEM) {
-		pg_store_answer(s, b->ops[0], STORE_REFUSED, "too large for one statement");
-		pg_batch_free(b);
+		pg_batch_too_large(b);
 	} else {
 		pg_conn_give_up(c, "libpq refused a statement");
 		pg_batch_on_lost(b);

@@ -1,5 +1,5 @@
-/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, unless it has expired.  A delayed row is claimed by a master whose own
- * clock ran the delay. */
+/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, or a delayed one whose time has come: a window that
+ * remembers the task from before knows nothing of the delay. */
 #include <stdio.h>
 #include <string.h>
 

@@ -19,6 +19,7 @@ static const char sum_sql[] =
 static const char oldest_sql[] = "SELECT task_id, bytes FROM log_task WHERE task_id > ? ORDER BY task_id LIMIT 1";
 static const char live_sql[] = "SELECT 1 FROM task t WHERE t.id = ? AND NOT EXISTS (SELECT 1 FROM ended e WHERE e.seq = t.seq)";
 static const char drop_sql[] = "DELETE FROM log WHERE task_id = ?";
+static const char drop_metrics_sql[] = "DELETE FROM metric WHERE task_id = ?";
 static const char drop_sum_sql[] = "DELETE FROM log_task WHERE task_id = ?";
 static const char read_sql[] =
 	"SELECT off, stream, data FROM log WHERE task_id = ?1 AND attempt = ?2 AND off >= coalesce((SELECT max(off) FROM log WHERE "
@@ -36,6 +37,9 @@ static bool any(struct sq_db *db, sqlite3_stmt *q)
 static void drop(struct sq_db *logs, const struct uuid *id)
 {
 	sqlite3_stmt *q = sq_begin(logs, drop_sql);
+	sq_bind_uuid(logs, id);
+	sq_run(logs, q);
+	q = sq_begin(logs, drop_metrics_sql);
 	sq_bind_uuid(logs, id);
 	sq_run(logs, q);
 	q = sq_begin(logs, drop_sum_sql);
@@ -72,7 +76,7 @@ static bool drop_one(struct sq_ctx *x)
 	}
 }
 
-static bool make_room(struct sq_ctx *x, int64_t need)
+bool sq_log_make_room(struct sq_ctx *x, int64_t need)
 {
 	while (x->room.bytes + need > x->room.max && !x->logs.rc && !x->db.rc)
 		if (!drop_one(x))
@@ -80,20 +84,28 @@ static bool make_room(struct sq_ctx *x, int64_t need)
 	return true;
 }
 
+void sq_log_account(struct sq_ctx *x, const struct uuid *task, int64_t bytes)
+{
+	sqlite3_stmt *q = sq_begin(&x->logs, sum_sql);
+	sq_bind_uuid(&x->logs, task);
+	sq_bind_int(&x->logs, bytes);
+	sq_run(&x->logs, q);
+	x->room.bytes += bytes;
+}
+
 /* ---- append ---- */
 
-static bool is_ours(struct sq_ctx *x, const struct store_log_append *o)
+bool sq_log_is_ours(struct sq_ctx *x, const struct core_attempt *at, const char *worker)
 {
 	sqlite3_stmt *q = sq_begin(&x->db, runs_sql);
-	sq_bind_uuid(&x->db, &o->at.task);
-	sq_bind_int(&x->db, o->at.attempt);
-	sq_bind_text(&x->db, o->worker);
+	sq_bind_uuid(&x->db, &at->task);
+	sq_bind_int(&x->db, at->attempt);
+	sq_bind_text(&x->db, worker);
 	if (any(&x->db, q))
 		return true;
 	struct sq_core c;
 	char open[CORE_NAME_MAX + 1];
-	return sq_ready_get(&x->db, &o->at.task, &c, open) && c.task.attempt == o->at.attempt && open[0] &&
-	       strcmp(open, o->worker) == 0;
+	return sq_ready_get(&x->db, &at->task, &c, open) && c.task.attempt == at->attempt && open[0] && strcmp(open, worker) == 0;
 }
 
 static bool is_stored(struct sq_ctx *x, const struct store_log_append *o)
@@ -112,10 +124,10 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 	o->ret_fenced = false;
 	if (is_stored(x, o))
 		return;
-	o->ret_fenced = !is_ours(x, o);
+	o->ret_fenced = !sq_log_is_ours(x, &o->at, o->worker);
 	if (o->ret_fenced)
 		return;
-	if (!make_room(x, cost)) {
+	if (!sq_log_make_room(x, cost)) {
 		op->result = STORE_REFUSED;
 		snprintf(op->text, sizeof(op->text), "the logs take all of the %lld bytes that they may, and no ended task's can go",
 			 (long long)x->room.max);
@@ -129,11 +141,7 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 	sq_bind_blob(&x->logs, o->data);
 	if (sq_run(&x->logs, q) != 1)
 		return;
-	q = sq_begin(&x->logs, sum_sql);
-	sq_bind_uuid(&x->logs, &o->at.task);
-	sq_bind_int(&x->logs, cost);
-	sq_run(&x->logs, q);
-	x->room.bytes += cost;
+	sq_log_account(x, &o->at.task, cost);
 }
 
 /* ---- read ---- */

@@ -119,7 +119,7 @@ static size_t move_due(struct sq_ctx *x, struct store_due *o, size_t limit)
 		sq_core_read(q, 0, &rows[n++]);
 	o->ret_rows = n ? store_mem_get(mem, n * sizeof(*o->ret_rows)) : NULL;
 	for (size_t i = 0; i < n; i++) {
-		if (sq_delayed_take(db, &rows[i].task.id, 0, &rows[i]))
+		if (sq_delayed_take(db, &rows[i].task.id, INT64_MAX, &rows[i]))
 			sq_ready_put(db, &rows[i], NULL);
 		o->ret_rows[i] = rows[i].task;
 		store_mem_texts(mem, &o->ret_rows[i]);
@@ -212,7 +212,7 @@ void sq_expire_run(struct sq_ctx *x, struct store_op *op)
 	for (size_t i = 0; i < n; i++) {
 		if (i < ready)
 			sq_ready_drop(db, &rows[i]);
-		else if (!sq_delayed_take(db, &rows[i].task.id, 0, &rows[i]))
+		else if (!sq_delayed_take(db, &rows[i].task.id, INT64_MAX, &rows[i]))
 			continue;
 		expire_one(x, &rows[i]);
 		o->ret_ids[o->ret_n++] = rows[i].task.id;

@@ -5,9 +5,12 @@
 
 #include "server/store/sqlite/sq_rows.h"
 
-static const char worker_get_sql[] = "SELECT session, instance FROM worker WHERE id = ?";
+static const char worker_get_sql[] =
+	"SELECT session, instance, drain_mode, drain_within_ns, drain_reason FROM worker WHERE id = ?";
 static const char worker_put_sql[] =
-	"INSERT OR REPLACE INTO worker (id, instance, session, opened_us, master) VALUES (?, ?, ?, ?, ?)";
+	"INSERT INTO worker (id, instance, session, opened_us, master, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
+	"info = excluded.info, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";
@@ -34,11 +37,15 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_text(db, o->worker);
 	o->ret_session = 1;
 	o->ret_new_instance = true;
+	o->ret_drain = (struct store_drain_wish){ .within_ns = -1, .reason = "" };
 	if (sq_row(db, q)) {
 		const void *instance = sqlite3_column_blob(q, 1);
 		o->ret_session = sq_int(q, 0) + 1;
 		o->ret_new_instance = !instance || sqlite3_column_bytes(q, 1) != CORE_INSTANCE_LEN ||
 				      memcmp(instance, o->instance, CORE_INSTANCE_LEN) != 0;
+		o->ret_drain.mode = (int32_t)sq_int(q, 2);
+		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
+		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
 		sq_end(q);
 	}
 	q = sq_begin(db, worker_put_sql);
@@ -47,6 +54,7 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_int(db, o->ret_session);
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_text(db, o->master);
+	sq_bind_blob(db, o->hello);
 	sq_run(db, q);
 }
 
@@ -106,7 +114,7 @@ static struct sq_running *collect(struct sq_ctx *x, const struct store_session_o
 			}
 			rows = more;
 		}
-		sq_running_read(q, &rows[n++]);
+		sq_running_read(&x->db, q, &rows[n++]);
 	}
 	*ret_n = n;
 	return rows;
@@ -140,7 +148,8 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 		/* Counted: what was seen to start, or whose worker process has been replaced. */
 		bool counted = r->started_us || replaced;
 		enum store_state state =
-			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit);
+			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit,
+				     counted ? NULL : STORE_WORDS_NOT_LISTED);
 		if (state == STORE_PENDING)
 			keep_task(o, &r->core, &o->ret_requeued[o->ret_n_requeued++]);
 	}

@@ -175,6 +175,14 @@ char *sq_text_copy(sqlite3_stmt *q, int col, struct store_mem **mem)
 	return s ? store_mem_copy(mem, s, (size_t)sqlite3_column_bytes(q, col)) : NULL;
 }
 
+char *sq_text_scratch(struct sq_db *db, sqlite3_stmt *q, int col) { return sq_text_copy(q, col, &db->scratch); }
+
+void sq_scratch_free(struct sq_db *db)
+{
+	store_mem_free(db->scratch);
+	db->scratch = NULL;
+}
+
 struct store_bytes sq_bytes_copy(sqlite3_stmt *q, int col, struct store_mem **mem)
 {
 	if (sq_is_null(q, col))

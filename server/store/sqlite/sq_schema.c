@@ -74,7 +74,8 @@ static const char tasks_2[] =
 	"ALTER TABLE ended ADD COLUMN log_dropped INTEGER; ALTER TABLE ended ADD COLUMN cause TEXT;"
 	"ALTER TABLE ended ADD COLUMN oom_killed INTEGER;"
 	"ALTER TABLE worker ADD COLUMN info BLOB; ALTER TABLE worker ADD COLUMN drain_mode INTEGER;"
-	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;";
+	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;"
+	"ALTER TABLE worker ADD COLUMN heard_us INTEGER; ALTER TABLE worker ADD COLUMN detached_us INTEGER;";
 
 /* Metrics lie beside the logs: much, and not needed to schedule. */
 static const char logs_2[] =

@@ -94,6 +94,7 @@ static void open_first(struct writer *w)
 {
 	struct sq_store *s = w->store;
 	char text[200] = "";
+	s->files.ignore_moved = s->cfg.ignore_moved;
 	enum sq_down down = sq_open(s->cfg.path, &s->files, &w->x.db, text, sizeof(text));
 	if (down == SQ_OK) {
 		sqlite3_stmt *q = sq_begin(&w->x.db, "SELECT coalesce(max(seq), 0) + 1 FROM task");

@@ -18,10 +18,13 @@ ALTER TABLE attempt ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COL
 ALTER TABLE ended ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COLUMN lease_ns bigint,
 	ADD COLUMN devices text, ADD COLUMN log_dropped bigint, ADD COLUMN cause text, ADD COLUMN oom_killed boolean;
 
--- `info`: what Hello said, an encoded reins.v1.WorkerInfo.  drain_mode: an encoded wish of an operator, holds over
--- sessions; null: none (numbers of reins.v1.DrainMode).
+-- `info`: what Hello said, an encoded reins.v1.WorkerInfo.  drain_mode: a wish of an operator, holds over
+-- sessions; null: none (numbers of reins.v1.DrainMode).  `heard_at`: the last word of a worker whose lease is over;
+-- null while a master holds its session.  `detached_until`: it left its programs running; those that are not exclusive
+-- are not taken back before; null: it did not, or has a newer session.
 ALTER TABLE worker ADD COLUMN info bytea, ADD COLUMN drain_mode smallint, ADD COLUMN drain_within_ns bigint,
-	ADD COLUMN drain_reason text;
+	ADD COLUMN drain_reason text, ADD COLUMN heard_at timestamptz, ADD COLUMN detached_until timestamptz;
+CREATE INDEX worker_drained ON worker (id) WHERE drain_mode IS NOT NULL;
 
 -- Points as the program wrote them, numbered from 1 within the attempt by the worker, so that one sent twice is one.
 -- `point`: an encoded reins.v1.MetricPoint.
