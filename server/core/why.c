@@ -98,7 +98,7 @@ static void look_at(struct survey *s, const struct core_task *t, const struct wo
 	if (w->capacity.slots < 1 || !has_all(s, t, w, false))
 		return;
 	s->fit++;
-	if (w->draining)
+	if (worker_drains(w))
 		return;
 	s->take++;
 	int32_t left = w->capacity.slots - w->used;

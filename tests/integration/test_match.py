@@ -103,7 +103,7 @@ def test_expiry_in_a_group_and_before_run_at(cluster):
 
 
 def test_what_was_given_out_never_expires(cluster, make_worker):
-    worker = make_worker(cluster, policy=hold)
+    worker = make_worker(cluster, policy=hold, queues=["default"])
     t = cluster.submit(expiry=Duration(seconds=1))
     ref = worker.wait_dispatch(t.id)
     other = cluster.submit(queue="nobody", expiry=Duration(seconds=1, nanos=200_000_000))

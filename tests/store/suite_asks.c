@@ -76,6 +76,23 @@ void asks_are_kept(void **state)
 	store_op_done_fields(&l.op);
 }
 
+void asks_of_retried(void **state)
+{
+	struct store_insert o = asking(new_queue());
+	o.task.max_attempts = 1;
+	run(&o.op, STORE_INSERT);
+	o.task.seq = o.ret_seq;
+	int64_t s = session("w-asks-retry");
+	struct core_attempt at = {o.task.id, claim(&o.task, "w-asks-retry", s)};
+	assert_int_equal(record(at, "w-asks-retry", STORE_PROGRAM_FAILED), CORE_RECORD_RECORDED);
+	struct store_retry r = {.id = o.task.id, .attempt = 1};
+	run(&r.op, STORE_RETRY);
+	assert_int_equal(r.ret_verdict, STORE_RETRY_DONE);
+	check_asks(&r.ret_task, o.task.queue);
+	store_op_done_fields(&r.op);
+	check_fill(o.task.queue);
+}
+
 /* ---- expiry ---- */
 
 /* Whichever EXPIRE it was that ended it. */
@@ -149,6 +166,25 @@ void expiry_of_delayed(void **state)
 	store_op_done_fields(&d.op);
 	wait_expired(&due.task.id);
 	check_expired(&due.task.id, "not started within its expiry of 0.003 s");
+}
+
+/* Retried by hand: it has no expiry any more. */
+void retried_never_expires(void **state)
+{
+	struct store_insert o = insert_of(new_queue());
+	o.expiry_ns = 1000;
+	run(&o.op, STORE_INSERT);
+	o.task.seq = o.ret_seq;
+	wait_expired(&o.task.id);
+	struct store_retry r = {.id = o.task.id};
+	run(&r.op, STORE_RETRY);
+	assert_int_equal(r.ret_verdict, STORE_RETRY_DONE);
+	store_op_done_fields(&r.op);
+	struct store_expire e = {.limit = 1000};
+	run(&e.op, STORE_EXPIRE);
+	store_op_done_fields(&e.op);
+	assert_int_equal(state_of(o.task.id), STORE_PENDING);
+	assert_int_equal(claim(&o.task, "w-expiry", 1), 1);
 }
 
 void expiry_in_pages(void **state)
