@@ -130,6 +130,7 @@ struct core_adopted {
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t log_dropped; /* of these, bytes that are not kept */
 	int64_t metrics_stored; /* likewise points up to this number */
 };
 

@@ -32,7 +32,7 @@
 #define WORKER(known, opened, heard, detached)                                                                                 \
 	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard ", " detached
 #define IDEMPOTENCY "key, task_id, hash"
-#define LOG "task_id, attempt, off, stream, data"
+#define LOG "task_id, attempt, off, stream, data, dropped"
 #define METRIC "task_id, attempt, number, point"
 
 #define FROM(columns, table, key) \
@@ -45,7 +45,7 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(ATTEMPT("dispatched_us", "started_us", "finished_us"), "attempt", "task_id, attempt"), false},
 	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyy8u8t8tb",
 	 FROM(ENDED("dispatched_us", "started_us", "finished_us", "cancel_us"), "ended", "seq"), false},
-	{"log", LOG, "u482y", FROM(LOG, "log", "task_id, attempt, off"), true},
+	{"log", LOG, "u482y8", FROM(LOG, "log", "task_id, attempt, off"), true},
 	{"metric", METRIC, "u48y", FROM(METRIC, "metric", "task_id, attempt, number"), true},
 	{"idempotency", IDEMPOTENCY, "tuy", FROM(IDEMPOTENCY, "idempotency", "key"), false},
 	{"ready", READY("expires_at"), CORE_KINDS "tttw", FROM(READY("expires_us"), "ready", "queue, neg_priority, seq"), false},

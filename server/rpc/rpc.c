@@ -70,6 +70,7 @@ void rpc_init(struct rpc *rpc)
 {
 	list_init(&rpc->sessions);
 	list_init(&rpc->parked);
+	map_init(&rpc->follows);
 }
 
 void rpc_drain(struct rpc *rpc)

@@ -16,6 +16,7 @@ struct rpc {
 	const char *store_kind, *lease_kind;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
+	struct map follows;    /* follow.c */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 

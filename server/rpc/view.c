@@ -157,6 +157,7 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row, bo
 	if (with_error)
 		a->error_raw = text_and_raw(row->error, v->error);
 	a->log_bytes = row->log_end;
+	a->log_dropped_bytes = row->log_dropped;
 	add_place(v, row);
 	if (row->devices && add_devices(v, row->devices)) {
 		attempt_view_free(a);

@@ -45,7 +45,7 @@ struct store_attempt_row {
 	bool has_exit_code, has_signal;
 	int32_t exit_code, signal;
 	struct store_bytes error;
-	int64_t log_end;
+	int64_t log_end, log_dropped;
 	bool has_instance; /* of the worker; false in rows of an older version */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, lease_ns; /* 0: not known */

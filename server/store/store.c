@@ -27,6 +27,23 @@ static void list_done(struct store_list *o)
 	mem_done(&o->ret_memory);
 }
 
+bool store_log_trim(struct store_log_chunk *c, int64_t at)
+{
+	int64_t before = at - c->offset;
+	if (before <= 0)
+		return true;
+	c->offset = at;
+	if (c->dropped) {
+		c->dropped = max_i64(c->dropped - before, 0);
+		return c->dropped > 0;
+	}
+	if (before >= (int64_t)c->data.len)
+		return false;
+	c->data.data += before;
+	c->data.len -= (size_t)before;
+	return true;
+}
+
 void store_op_done_fields(struct store_op *op)
 {
 	switch (op->kind) {

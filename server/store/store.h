@@ -130,7 +130,7 @@ struct store_record {
 	struct blob *result;       /* NULL: none */
 	int64_t result_too_large;  /* > 0: the size of a result that was dropped */
 	int64_t started_wall_us, finished_wall_us; /* by the worker's clock; 0 unknown */
-	int64_t log_end;
+	int64_t log_end, log_dropped; /* bytes of it that are not kept */
 	bool oom_killed;
 	const char *devices;       /* separated by spaces; NULL: as STARTED said */
 	const char *words;         /* why it ended, where outcome does not say it all; NULL: none. A wish's own go first */
@@ -267,15 +267,24 @@ struct store_strays {
 
 enum store_log_stream { STORE_STDOUT = 1, STORE_STDERR = 2 };
 
+/* So many bytes of one stream from `offset` on, which counts over both; or a gap: so many that are not kept. */
+struct store_log_piece {
+	int64_t offset;
+	enum store_log_stream stream;
+	struct blob *data; /* at most STORE_LOG_PIECE_MAX bytes, at least 1; NULL: a gap */
+	int64_t dropped;   /* of a gap, at least 1; else 0 */
+};
+#define STORE_LOG_PIECE_MAX (64 * 1024)
+
+/* All pieces or none.  Those that are stored already are OK and change nothing; of two that begin at one offset the
+ * longer stays.  Committed in the order of submission: who submits an attempt's next pieces when the ones before were
+ * OK may be sure that nothing is missing before the last byte that is stored. */
 struct store_log_append {
 	struct store_op op;
 	struct core_attempt at;
 	const char *worker;
-	enum store_log_stream stream;
-	/* Over both streams of the attempt; a chunk that is stored already is OK and changes nothing.  Chunks are committed
-	 * in the order in which they were submitted: where an attempt's stored log ends, nothing before is still to come. */
-	int64_t offset;
-	struct blob *data;
+	const struct store_log_piece *pieces;
+	size_t n;           /* at least 1 */
 	bool ret_fenced;    /* the row names another worker's attempt, or none */
 };
 
@@ -283,17 +292,25 @@ struct store_log_chunk {
 	int64_t offset;
 	enum store_log_stream stream;
 	struct store_bytes data;
+	int64_t dropped; /* > 0: a gap, without data */
 };
 
+/* From an offset on, in order, nothing twice.  An offset that is left out between two chunks was stored once and has been
+ * removed since, or was never sent. */
 struct store_log_read {
 	struct store_op op;
 	struct core_attempt at;
 	int64_t offset;
+	int64_t tail;      /* > 0: from so many bytes before the end of what is stored, instead */
 	int32_t max_bytes; /* at least one chunk is returned when there is one */
+	int64_t ret_offset; /* where the read began */
 	struct store_log_chunk *ret_chunks;
 	size_t ret_n;
 	void *ret_memory;
 };
+
+/* Takes off what lies before `at`; false: nothing is left. */
+bool store_log_trim(struct store_log_chunk *c, int64_t at);
 
 struct store_get {
 	struct store_op op;

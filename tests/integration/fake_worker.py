@@ -99,6 +99,7 @@ class FakeWorker:
         self.stop_messages = []
         self.obeys, self.beats_say = obeys, {}
         self.log_stored = {}
+        self.follows = {}  # (task id, attempt) -> whether its log is to be sent live
         self.last_dispatch = 0
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
         self.devices = ()  # given to each attempt, it says
@@ -230,8 +231,8 @@ class FakeWorker:
     def draining(self, mode=W.DRAIN_WAIT, within=None, resumed=False):
         self.send(draining=W.Draining(mode=mode, within=within, resumed=resumed))
 
-    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0):
-        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped)
+    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0, live=False):
+        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped, live=live)
         message.at.GetCurrentTime()
         self.send(log=message)
 
@@ -370,6 +371,9 @@ class FakeWorker:
             self.verdicts.append(v)
             self.held.pop((v.task_id, v.attempt), None)
             self.ended.pop((v.task_id, v.attempt), None)
+
+    def _on_follow_log(self, stream, follow):
+        self.follows[follow.task_id, follow.attempt] = follow.on
 
     def _on_drain(self, stream, drain):
         self.drains.append(drain)

@@ -141,7 +141,8 @@ def start_worker(build_dir, tmp_path):
     def start(cluster, name='w1', **flags):
         folder = tmp_path / f'{name.replace("/", "_")}-{len(made)}'
         folder.mkdir()
-        made.append(Worker(build_dir, folder, cluster.url, **{'id': name, **cluster.worker_flags(name), **flags}))
+        server = flags.pop('server', cluster.url)
+        made.append(Worker(build_dir, folder, server, **{'id': name, **cluster.worker_flags(name), **flags}))
         return made[-1].start()
     yield start
     for w in made:

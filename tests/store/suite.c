@@ -357,6 +357,8 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(sessions_grow), cmocka_unit_test(session_list), cmocka_unit_test(adopted_is_not_lost),
 	cmocka_unit_test(new_instance), cmocka_unit_test(many_sessions_at_once), cmocka_unit_test(fill_in_order),
 	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs),
+	cmocka_unit_test(logs_gaps_and_tails), cmocka_unit_test(logs_dropped_of_former_attempts), cmocka_unit_test(logs_that_overlap),
+	cmocka_unit_test(logs_at_random),
 	cmocka_unit_test(metrics), cmocka_unit_test(metrics_pages), cmocka_unit_test(metrics_at_once),
 	cmocka_unit_test(metrics_of_adopted), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
@@ -367,6 +369,8 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(retry_names_the_attempt), cmocka_unit_test(retry_closes), cmocka_unit_test(retry_exclusive_waits),
 	cmocka_unit_test(attempt_fields), cmocka_unit_test(fields_after_adoption), cmocka_unit_test(cancel_keeps_the_reason),
 	cmocka_unit_test(list_with_attempts),
+	cmocka_unit_test(asks_are_kept), cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
+	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

@@ -166,4 +166,17 @@ static const char partitions_sql[] = "SELECT make_partitions(2)";
 
 static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
 
-const struct pg_stmt pg_partitions_stmts[1] = {{partitions_sql, "", build_nothing, read_nothing}};
+static const char drop_logs_sql[] = "SELECT drop_logs((($1::int8[])[1] / 1000) * interval '1 microsecond')";
+
+static bool build_drop_logs(struct pg_batch *b, struct pg_params *ps)
+{
+	if (b->store->cfg.log_retention_ns <= 0)
+		return false;
+	pg_int8(ps, 0, b->store->cfg.log_retention_ns);
+	return true;
+}
+
+const struct pg_stmt pg_partitions_stmts[2] = {
+	{partitions_sql, "", build_nothing, read_nothing},
+	{drop_logs_sql, "8", build_drop_logs, read_nothing},
+};

@@ -75,7 +75,11 @@ static size_t record_bytes(const struct store_op *op)
 
 static size_t log_append_bytes(const struct store_op *op)
 {
-	return 100 + OP(store_log_append, op)->data->len;
+	const struct store_log_append *o = OP(store_log_append, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 100 + (o->pieces[i].data ? o->pieces[i].data->len : 0);
+	return n;
 }
 
 static size_t metrics_bytes(const struct store_op *op)

@@ -60,6 +60,7 @@ static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running 
 		.finished_us = o->finished_wall_us ? o->finished_wall_us : x->now_wall_us,
 		.cancel_us = r->cancel_us,
 		.log_end = o->log_end,
+		.log_dropped = o->log_dropped,
 		.too_large = o->result_too_large,
 		.worker = r->worker,
 		.error = o->error,

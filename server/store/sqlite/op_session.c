@@ -28,6 +28,7 @@ static void keep_adopted(struct store_session_open *o, const struct sq_running *
 	keep_task(o, &r->core, &ret->task);
 	ret->lease_ns = r->lease_ns;
 	ret->cancel_wish = r->cancel_us != 0;
+	ret->log_stored = ret->log_dropped = 0;
 }
 
 static void number(struct sq_ctx *x, struct store_session_open *o)
@@ -88,10 +89,15 @@ static void adopt_all(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_fenced = store_mem_get(mem_of(o), o->n_held * sizeof(*o->ret_fenced));
 	for (size_t i = 0; i < o->n_held && !x->db.rc; i++) {
 		struct sq_running r;
-		if (adopt(x, o, &o->held[i], &r))
-			keep_adopted(o, &r, &o->ret_adopted[o->ret_n_adopted++]);
-		else
+		if (!adopt(x, o, &o->held[i], &r)) {
 			o->ret_fenced[o->ret_n_fenced++] = o->held[i];
+			continue;
+		}
+		struct core_adopted *a = &o->ret_adopted[o->ret_n_adopted++];
+		keep_adopted(o, &r, a);
+		/* Without the logs it is all sent again. */
+		if (x->logs.h)
+			a->log_stored = sq_log_end(&x->logs, &o->held[i], &a->log_dropped);
 	}
 }
 

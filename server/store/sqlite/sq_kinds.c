@@ -23,7 +23,15 @@ static size_t record_bytes(const struct store_op *op)
 	return 2 * BASE_COST + o->error.len + (o->devices ? strlen(o->devices) : 0) + (o->result ? o->result->len : 0);
 }
 
-static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
+static size_t append_bytes(const struct store_op *op)
+{
+	const struct store_log_append *o = OP(store_log_append, op);
+	size_t n = BASE_COST;
+	for (size_t i = 0; i < o->n; i++)
+		n += 100 + (o->pieces[i].data ? o->pieces[i].data->len : 0);
+	return n;
+}
+
 static size_t session_bytes(const struct store_op *op)
 {
 	const struct store_session_open *o = OP(store_session_open, op);

@@ -19,11 +19,12 @@ static const char delayed_drop_sql[] = "DELETE FROM delayed WHERE task_id = ?";
 static const char ended_sql[] =
 	"INSERT INTO ended (seq, task_id, state, outcome, attempt, failures, losses, reported, dispatched_us, started_us, "
 	"finished_us, cancel_us, exit_code, signal, log_end, result_too_large, worker, error, result, "
-	"lease_ns, instance, session, devices, cause, oom_killed) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	"lease_ns, instance, session, devices, cause, oom_killed, log_dropped) "
+	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 static const char attempt_put_sql[] =
 	"INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_us, started_us, finished_us, "
-	"exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed) "
-	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	"exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed, log_dropped) "
+	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 static const char attempt_get_sql[] =
 	"SELECT counted, lease_ns, dispatched_us, started_us, instance, session, devices FROM attempt WHERE task_id = ? AND attempt = ?";
 static const char attempt_drop_sql[] = "DELETE FROM attempt WHERE task_id = ? AND attempt = ?";
@@ -155,6 +156,7 @@ static void bind_place(struct sq_db *db, const struct sq_end_of *e)
 	sq_bind_text(db, e->devices);
 	sq_bind_text(db, e->cause);
 	sq_bind_int(db, e->oom_killed);
+	sq_bind_int(db, e->log_dropped);
 }
 
 void sq_ended_put(struct sq_db *db, const struct sq_core *c, enum store_state state, const struct sq_end_of *e)

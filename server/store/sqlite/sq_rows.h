@@ -31,7 +31,7 @@ struct sq_end_of {
 	bool reported, counted, has_exit_code, has_signal, oom_killed;
 	int32_t exit_code, signal;
 	int64_t lease_ns, dispatched_us, started_us, finished_us, cancel_us; /* 0: null, where null is allowed */
-	int64_t log_end, too_large;
+	int64_t log_end, log_dropped, too_large;
 	const char *worker, *devices, *cause; /* NULL: null */
 	const uint8_t *instance;              /* CORE_INSTANCE_LEN; NULL: null */
 	int64_t session;
