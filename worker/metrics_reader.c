@@ -151,20 +151,9 @@ static void read_base(struct metrics_reader *r, int dir_fd, const char *name)
 	}
 }
 
-/* The program chose what is there: no link is followed, no device or FIFO is waited for. */
 static int open_file(int dir_fd, const char *name, struct stat *ret)
 {
-	char path[STATE_ATTEMPT_NAME_MAX + 16];
-	if (!*name)
-		return -1;
-	snprintf(path, sizeof(path), "%s/metrics", name);
-	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, ret) == 0 && S_ISREG(ret->st_mode))
-		return fd;
-	close(fd);
-	return -1;
+	return *name ? state_dir_open_theirs(dir_fd, name, STATE_METRICS, ret) : -1;
 }
 
 /* Another file that stands at the path now, or -1. */

@@ -519,6 +519,8 @@ void job_on_inserted(struct core *c, const struct core_event *ev)
 	}
 	if (ev->inserted != CORE_INSERT_CREATED)
 		return;
+	if (ev->expires_in_ns > 0)
+		queue_expires_in(c, ev->expires_in_ns);
 	if (ev->due_in_ns > 0)
 		queue_due_in(c, ev->due_in_ns);
 	else

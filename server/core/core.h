@@ -27,6 +27,9 @@ struct core;
 
 /* ---- data shared with store and engine ---- */
 
+#define CORE_CUSTOM_ENTRIES 16 /* counted resources that a task may ask for, or a worker have */
+#define CORE_CUSTOM_MAX (CORE_CUSTOM_ENTRIES * (CORE_NAME_MAX + 1 + 19 + 1)) /* bytes of their text, NUL excluded */
+
 /* What a task asks of a worker beside its slot. 0: nothing asked. */
 struct core_need {
 	int64_t memory_bytes;
@@ -41,6 +44,9 @@ struct core_task {
 	int32_t priority;       /* -1000 … 1000, higher first */
 	int64_t seq;            /* the store's sequence; 0 before the insert */
 	struct core_need need;
+	/* Both as valid as `queue`, and never changed.  handler: only for workers that have it; NULL or "": a command.  custom:
+	 * "name=count" in the order of the names, divided by one space; NULL or "": none. */
+	const char *handler, *custom;
 	bool exclusive;         /* only for workers that enforce the lease */
 	int64_t lease_ttl_ns;   /* of the spec; 0: the default. The attempt's L is the larger of the two */
 	int32_t attempt;        /* number of the newest attempt so far; 0: none */
@@ -58,7 +64,10 @@ struct core_attempt {
 
 struct core_capacity {
 	int32_t slots;
-	struct core_need have; /* 0 in a field: none of it (cpu_millis, memory_bytes 0: not counted, any request fits) */
+	/* 0 in a field: none of it, but for cpu_millis: not counted, any request fits.  memory_bytes: what the worker can hold
+	 * its tasks to; one that enforces no limit has none, and gets no task that asks for a limit. */
+	struct core_need have;
+	const char *custom; /* as in core_task */
 };
 
 /* ---- events ----
@@ -89,6 +98,7 @@ enum core_event_type {
 	CORE_EV_QUEUES,         /* answer to CORE_DO_QUEUES */
 	CORE_EV_FILLED,         /* answer to CORE_DO_FILL */
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
+	CORE_EV_EXPIRED,        /* answer to CORE_DO_EXPIRE */
 	CORE_EV_STRAYS,         /* answer to CORE_DO_STRAYS */
 	CORE_EV_STORE,          /* the store went away or came back */
 	CORE_EV_LEASE,          /* the lease table went away or came back */
@@ -120,6 +130,7 @@ struct core_adopted {
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t log_dropped; /* of these, bytes that are not kept */
 	int64_t metrics_stored; /* likewise points up to this number */
 };
 
@@ -128,6 +139,7 @@ struct core_stray {
 	struct core_attempt at;
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
+	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
 	bool exclusive;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
@@ -140,6 +152,8 @@ struct core_event {
 	uint64_t token;        /* engine's handle of a submit or an outcome */
 	int64_t session;       /* TAKEN_BACK: as in the effect */
 	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
+	/* INSERTED, READY: > 0: one of these fails if nobody was given it by then; the core then asks EXPIRE in time */
+	int64_t expires_in_ns;
 	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
@@ -170,6 +184,9 @@ struct core_event {
 			struct core_capacity capacity;
 			const char *const *queues; /* n_queues 0: all */
 			size_t n_queues;
+			const char *const *handlers;
+			size_t n_handlers;
+			bool runs_commands;
 			const struct core_attempt *held; /* running, or outcome not acknowledged */
 			size_t n_held;
 			bool enforces_lease; /* may be given exclusive tasks */
@@ -217,6 +234,12 @@ struct core_event {
 			int64_t next_in_ns; /* until the next one is due; -1: none */
 		} due;
 		struct {
+			const struct uuid *at; /* tasks that have FAILED now, never having been given out */
+			size_t n;
+			bool ok;
+			int64_t next_in_ns;    /* until the next one does; -1: none */
+		} expired;
+		struct {
 			const struct core_stray *at; /* in the order of their task ids */
 			size_t n;                    /* fewer than the limit: the last page */
 			bool ok;
@@ -228,10 +251,7 @@ struct core_event {
 			 * exclusive end no sooner than after this, unless a new session begins */
 			int64_t detach_ns;
 		} draining;
-		struct {
-			const char *worker;
-			bool on;
-		} drain_wish;
+		struct { const char *worker; bool on; } drain_wish;
 		int64_t stalled_ns;
 	};
 };
@@ -251,8 +271,10 @@ enum core_effect_type {
 	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
 	CORE_DO_QUEUES,        /* store: which queues have ready rows */
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
+	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
+	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -286,9 +308,10 @@ struct core_effect {
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
-	int32_t limit;           /* FILL, DUE, STRAYS */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
+	int64_t detach_ns;       /* DETACHED */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
+	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;

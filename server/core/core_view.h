@@ -24,9 +24,11 @@ struct core_counts {
 	int64_t ready, workers, connected, in_flight, running, slots, slots_used;
 };
 void core_counts(const struct core *c, struct core_counts *ret);
-/* Why a ready task waits, in words, for pending_reason; "" when it is about to be dispatched. */
-void core_why_pending(const struct core *c, const char *queue, const struct core_need *need, bool exclusive, char *ret_text,
-		      size_t cap);
+/* Why a ready task waits, in words, for pending_reason; "" when it is about to be given out.  From this master's memory
+ * alone.  Looks at each worker once; `place`: also at the tasks of its queue in the window, to say how many are ahead. */
+void core_why_pending(const struct core *c, const struct core_task *t, bool place, char *ret_text, size_t cap);
+/* Two tasks that wait for the same reason, but for their place. */
+bool core_same_wants(const struct core_task *a, const struct core_task *b);
 /* Aborts when a promise of the core's own bookkeeping is broken (slot counts, indexes); for tests. */
 void core_check(const struct core *c);
 

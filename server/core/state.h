@@ -6,6 +6,7 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/rng.h"
+#include "server/core/asks.h"
 #include "server/core/core.h"
 #include "server/core/recovery.h"
 #include "server/core/timer.h"
@@ -38,16 +39,21 @@ struct queue {
 	struct row_key fill_from, sweep;
 };
 
+/* All that a task asks of its worker. */
+struct want {
+	struct core_need need;
+	int64_t exclusive;        /* as wide as its place in a key that is hashed */
+	struct asks *asks;        /* NULL: a command that asks for nothing by name */
+};
+
 /* Tasks of one queue that ask for the same. */
 struct class_key {
 	struct queue *queue;
-	int64_t memory_bytes;
-	int32_t cpu_millis, gpus;
-	int64_t exclusive;
+	struct want want;
 };
 struct class {
 	struct map_node node;
-	struct class_key key;
+	struct class_key key;     /* holds a reference to its asks */
 	struct queue *queue;
 	struct heap jobs;         /* best first */
 	struct heap_node order;   /* in queue.classes */
@@ -102,7 +108,8 @@ struct job {
 	enum job_state state;
 	struct map_node node;   /* core.by_task up to CLAIMING, core.by_attempt from then on */
 	struct job_key key;     /* attempt: 0 while in by_task */
-	struct core_task t;     /* .queue: interned; .attempt: the newest so far */
+	struct core_task t;     /* .queue, .handler, .custom: interned; .attempt: the newest so far */
+	struct asks *asks;      /* a reference; NULL: a command that asks for nothing by name */
 	struct queue *queue;
 	struct class *class;    /* READY and not resting */
 	struct heap_node best, worst;
@@ -134,18 +141,23 @@ struct job {
 
 /* ---- workers ---- */
 
-/* Workers that serve the same queues. */
+/* Workers that serve the same queues and run the same. */
 struct pool_link {
 	struct list at_queue;
 	struct pool *pool;
 };
 struct pool {
 	struct map_node node;
-	struct queue **key;       /* [0]: enforces (as a pointer-sized flag), then the queues, sorted */
+	/* [0]: enforces and runs_commands (as pointer-sized flags), then the queues, sorted, then the handlers, sorted */
+	void **key;
 	size_t n_queues;          /* 0: all */
-	bool enforces;
+	size_t n_handlers;
+	bool enforces, runs_commands;
 	struct heap free;         /* workers that take something now: least used first */
 	struct core_need max;     /* the most that any of them ever had; not counted: the largest number */
+	struct count *max_custom; /* offered names */
+	size_t n_custom;
+	bool more_custom;         /* there were too many to keep: any may be one */
 	size_t n_workers;
 	struct pool_link *links;
 	struct list link_all;     /* core.pools_all when n_queues is 0 */
@@ -156,6 +168,8 @@ struct hello {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	struct core_capacity capacity;
 	struct pool *pool;        /* holds a count in pool.n_workers */
+	struct stock *stock;
+	size_t n_stock;
 	struct core_attempt *held;
 	size_t n_held;
 	bool in_process, draining;
@@ -178,6 +192,8 @@ struct worker {
 	struct core_capacity capacity;
 	int32_t used;
 	struct usage used_need;
+	struct stock *stock;      /* counted resources, offered names */
+	size_t n_stock;
 	struct pool *pool;
 	bool in_process, draining, drain_wish; /* by its own word; by an operator's */
 	struct hello *opening, *next;
@@ -208,6 +224,13 @@ struct peer {
 	struct worker *worker;
 };
 
+/* The store is asked for rows whose time has come: when the earliest known is due, and by the reconciler. */
+struct reminder {
+	struct timer timer;
+	bool asking;
+	int64_t hint;             /* the earliest heard of while an answer was away */
+};
+
 #define GONE_BUCKETS 8
 
 struct core {
@@ -221,8 +244,10 @@ struct core {
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 	struct heap timers;
-	struct timer reconcile, due_timer, pause;
-	struct map queues, classes;
+	struct timer reconcile, pause;
+	struct map queues, classes, names, asks;
+	size_t n_offered;         /* names that workers have */
+	struct list idle_asks;
 	struct heap order;        /* queues, by priority of the head, then turn */
 	struct list active, parked, check;
 	size_t n_active, n_ready, n_resting;
@@ -230,9 +255,9 @@ struct core {
 	bool queues_known, asking_queues;
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
+	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */
 	struct recovery recovery;
-	bool asking_due;
-	int64_t due_hint;         /* earliest retry heard of while DUE was away */
+	struct reminder due, expire;
 
 	struct map by_task, by_attempt;
 	size_t n_state[JOB_STATES];

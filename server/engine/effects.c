@@ -142,6 +142,18 @@ static void on_due(struct store_op *sop)
 		engine_news(op->engine, &ev->due.at[i].id, false);
 }
 
+static void on_expired(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_EXPIRED);
+	ev->expired.ok = sop->result == STORE_OK;
+	ev->expired.at = op->expire.ret_ids;
+	ev->expired.n = ev->expired.ok ? op->expire.ret_n : 0;
+	ev->expired.next_in_ns = ev->expired.ok ? op->expire.ret_next_in_ns : -1;
+	for (size_t i = 0; i < op->expire.ret_n; i++)
+		engine_news(op->engine, &op->expire.ret_ids[i], false);
+}
+
 static void on_strays(struct store_op *sop)
 {
 	struct eng_op *op = of(sop);
@@ -197,6 +209,7 @@ static void on_inserted(struct store_op *sop)
 		struct core_event *ev = engine_event(e, CORE_EV_INSERTED);
 		ev->token = (uint64_t)(uintptr_t)s;
 		ev->due_in_ns = s->due_in_ns;
+		ev->expires_in_ns = s->ins.expiry_ns;
 		ev->task = s->ins.task;
 		ev->task.seq = s->ins.ret_seq;
 		ev->task.attempt = created && s->ins.eager.worker ? 1 : 0;
@@ -212,6 +225,8 @@ static void on_inserted(struct store_op *sop)
 		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
 		size_t n = 0;
 		for (struct store_insert *i = &s->ins; i; i = i->group_next) {
+			if (i->expiry_ns > 0 && (!ev->expires_in_ns || i->expiry_ns < ev->expires_in_ns))
+				ev->expires_in_ns = i->expiry_ns;
 			if (i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
 				continue;
 			rows[n] = i->task;
@@ -328,7 +343,8 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
 }
 
-static void on_worker_gone(struct store_op *sop)
+/* Nobody waits for it. */
+static void on_told(struct store_op *sop)
 {
 	engine_op_spent(of(sop));
 	loop_mark(of(sop)->engine->loop, &of(sop)->engine->work);
@@ -340,7 +356,16 @@ static void do_worker_gone(struct engine *e, const struct core_effect *x)
 	op->gone.worker = op->worker;
 	op->gone.session = x->session;
 	op->gone.heard_ago_ns = x->heard_ago_ns;
-	submit(e, op, STORE_WORKER_GONE, on_worker_gone);
+	submit(e, op, STORE_WORKER_GONE, on_told);
+}
+
+static void do_detached(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->detached.worker = op->worker;
+	op->detached.session = x->session;
+	op->detached.within_ns = x->detach_ns;
+	submit(e, op, STORE_DETACHED, on_told);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -444,6 +469,11 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->due.limit = x->limit;
 		submit(e, op, STORE_DUE, on_due);
 		break;
+	case CORE_DO_EXPIRE:
+		op = engine_op_new(e, x);
+		op->expire.limit = x->limit;
+		submit(e, op, STORE_EXPIRE, on_expired);
+		break;
 	case CORE_DO_STRAYS:
 		op = engine_op_new(e, x);
 		op->strays.master = e->master_id;
@@ -452,6 +482,7 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
 	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
+	case CORE_DO_DETACHED: do_detached(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:
 	case CORE_DO_WELCOME:
@@ -588,6 +619,14 @@ static const char *copy_text(struct engine *e, const char *s)
 	return memcpy(engine_scratch(e, size), s, size);
 }
 
+static const char *const *copy_texts(struct engine *e, const char *const *at, size_t n)
+{
+	const char **texts = engine_scratch(e, n * sizeof(*texts));
+	for (size_t i = 0; i < n; i++)
+		texts[i] = copy_text(e, at[i]);
+	return texts;
+}
+
 void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info)
 {
 	snprintf(p->worker, sizeof(p->worker), "%s", hello->hello.worker);
@@ -597,10 +636,10 @@ void engine_hello(struct engine *e, struct engine_peer *p, const struct core_eve
 	ev->peer = p->id;
 	ev->hello.worker = copy_text(e, hello->hello.worker);
 	ev->hello.held = copy_attempts(e, hello->hello.held, hello->hello.n_held);
-	const char **queues = engine_scratch(e, hello->hello.n_queues * sizeof(*queues));
-	for (size_t i = 0; i < hello->hello.n_queues; i++)
-		queues[i] = copy_text(e, hello->hello.queues[i]);
-	ev->hello.queues = queues;
+	ev->hello.queues = copy_texts(e, hello->hello.queues, hello->hello.n_queues);
+	ev->hello.handlers = copy_texts(e, hello->hello.handlers, hello->hello.n_handlers);
+	if (hello->hello.capacity.custom)
+		ev->hello.capacity.custom = copy_text(e, hello->hello.capacity.custom);
 }
 
 void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,

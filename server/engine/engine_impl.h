@@ -22,8 +22,10 @@ struct eng_op {
 		struct store_fill fill;
 		struct store_queues queues;
 		struct store_due due;
+		struct store_expire expire;
 		struct store_strays strays;
 		struct store_worker_gone gone;
+		struct store_detached detached;
 	};
 	uint64_t asked_at;         /* SESSION_OPEN: drain_clock */
 };

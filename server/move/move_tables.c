@@ -29,10 +29,10 @@
 #define ATTEMPT(dispatched, started, finished)                                                                       \
 	"task_id, attempt, outcome, reported, counted, lease_ns, " dispatched ", " started ", " finished ", "        \
 	"exit_code, signal, log_end, worker, error, " PLACE
-#define WORKER(known, opened, heard)                                                                                 \
-	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard
+#define WORKER(known, opened, heard, detached)                                                                                 \
+	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard ", " detached
 #define IDEMPOTENCY "key, task_id, hash"
-#define LOG "task_id, attempt, off, stream, data"
+#define LOG "task_id, attempt, off, stream, data, dropped"
 #define METRIC "task_id, attempt, number, point"
 
 #define FROM(columns, table, key) \
@@ -45,7 +45,7 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(ATTEMPT("dispatched_us", "started_us", "finished_us"), "attempt", "task_id, attempt"), false},
 	{"ended", ENDED("dispatched_at", "started_at", "finished_at", "cancel_requested_at"), "u22444bwwWw4488tyy8u8t8tb",
 	 FROM(ENDED("dispatched_us", "started_us", "finished_us", "cancel_us"), "ended", "seq"), false},
-	{"log", LOG, "u482y", FROM(LOG, "log", "task_id, attempt, off"), true},
+	{"log", LOG, "u482y8", FROM(LOG, "log", "task_id, attempt, off"), true},
 	{"metric", METRIC, "u48y", FROM(METRIC, "metric", "task_id, attempt, number"), true},
 	{"idempotency", IDEMPOTENCY, "tuy", FROM(IDEMPOTENCY, "idempotency", "key"), false},
 	{"ready", READY("expires_at"), CORE_KINDS "tttw", FROM(READY("expires_us"), "ready", "queue, neg_priority, seq"), false},
@@ -53,6 +53,6 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(DELAYED("due_us", "expires_us"), "delayed", "task_id"), false},
 	{"running", RUNNING("dispatched_at", "started_at", "cancel_requested_at"), CORE_KINDS "tu88Wwwtttt",
 	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
-	{"worker", WORKER("instance_session", "opened_at", "heard_at"), "tu88Wty28tw",
-	 FROM(WORKER("1", "opened_us", "heard_us"), "worker", "id"), false},
+	{"worker", WORKER("instance_session", "opened_at", "heard_at", "detached_until"), "tu88Wty28tww",
+	 FROM(WORKER("1", "opened_us", "heard_us", "detached_us"), "worker", "id"), false},
 };

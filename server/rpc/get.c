@@ -85,7 +85,7 @@ static void reply_task(struct get_call *g)
 {
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
-	int rc = rpc_task(g->rpc, &g->get.ret_task, true, &b);
+	int rc = rpc_task(g->rpc, &g->get.ret_task, true, NULL, &b);
 	if (rc == 0 && g->metrics.ret_n)
 		rc = view_metrics(g->metrics.ret_items, g->metrics.ret_n, &b);
 	if (rc)

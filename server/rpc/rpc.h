@@ -16,6 +16,7 @@ struct rpc {
 	const char *store_kind, *lease_kind;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
+	struct map follows;    /* follow.c */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 
@@ -49,9 +50,16 @@ int rpc_parse_id(struct grpc_call *call, const char *text, struct uuid *ret) MUS
 /* pb_unpack; on failure the call has been ended and NULL is returned. */
 void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len) MUST_CHECK;
 struct rpc *rpc_of(struct grpc_call *call);
-/* Appends the Task, with pending_reason where it waits. */
-int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b) MUST_CHECK;
-
+/* Why tasks of one reply wait: each kind is looked into once, and at most so many kinds, so that a page of a list costs
+ * little.  Tasks must live as long. */
+#define RPC_REASONS_MAX 32
+struct rpc_reasons {
+	const struct core_task *of[RPC_REASONS_MAX];
+	char text[RPC_REASONS_MAX][513];
+	size_t n;
+};
+/* Appends the Task, with pending_reason where it waits. `reasons`: NULL: it is the reply's only one. */
+int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct rpc_reasons *reasons, struct buf *b) MUST_CHECK;
 
 /* handlers, by file */
 void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len);

@@ -10,6 +10,10 @@
 
 #define SESSION_STUCK_MAX 100
 #define SESSION_TEXT_MAX 255
+#define SESSION_HELD_MAX (64 * 1024 * 1024) /* of log and outcomes: then the stream ends */
+/* See WorkerLimits: far below what is held, however small the pieces. */
+#define SESSION_LOG_WINDOW (1024 * 1024)
+#define SESSION_LOG_WINDOW_SUM (4 * 1024 * 1024)
 
 struct session_stuck {
 	struct core_attempt at;
@@ -39,14 +43,21 @@ struct session {
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
 	struct blob *info;
-	char **queues;
+	char **queues, **handlers;
+	char *custom;
 	struct core_attempt *held;
 	size_t n_held, cap_held;
 	struct loop_timer hello_timer;
 
-	/* attempts with log or start on their way to the store */
+	/* attempts with a start on its way to the store, or an outcome that waits for its log */
 	struct map attempts;
 	size_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
+	/* session_log.c */
+	struct map logs;          /* of attempts that are not ended */
+	struct list logs_due;     /* with something to be submitted at the end of this turn */
+	struct list logs_again;   /* what the store could not take */
+	struct loop_dirty logs_dirty;
+	struct loop_timer logs_timer;
 	struct list starting;
 	struct loop_timer start_timer;
 
@@ -76,6 +87,21 @@ void session_out_done(struct session *s);
 /* LogStored for the next heartbeat_ack, which goes out at the end of this turn. */
 void session_log_stored(struct session *s, const struct core_attempt *at, int64_t offset);
 void session_out_writable(struct session *s);
+/* Asks for what lies behind the head of the attempt's log, or for no more of it. */
+void session_follow_log(struct session *s, const struct core_attempt *at, bool on);
+
+/* session_log.c */
+void session_log_init(struct session *s);
+/* The stream is over: what was not submitted is dropped. */
+void session_log_stop(struct session *s);
+void session_log_done(struct session *s);
+void session_log_piece(struct session *s, const Reins__V1__Log *m);
+/* In Welcome. */
+void session_log_adopted(struct session *s, const struct core_adopted *a);
+/* Bytes before log_end that are not kept. */
+int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end);
+/* The attempt is over. */
+void session_log_forget(struct session *s, const struct core_attempt *ref);
 
 /* session_hello.c */
 /* Starts the time within which Hello must have come. */
@@ -98,6 +124,8 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
  * ended. */
 struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref) MUST_CHECK;
 void session_let_outcome(struct attempt *a);
+
+void session_unref(struct session *s);
 
 /* session_metrics.c */
 void session_metrics(struct session *s, Reins__V1__Metrics *m);

@@ -1,6 +1,5 @@
-/* What a worker says on its stream after Hello: each message becomes events of the engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
- * stored: who sees a terminal state can read the last byte.  A chunk that the store gives up on is lost, and its task
- * goes on without it: a broken log must not hold back an outcome.
+/* What a worker says on its stream after Hello: each message becomes events of the engine.  An outcome is handed on only
+ * when the log that came before it is stored: who sees a terminal state can read the last byte.
  *
  * Bounded: attempts with something on its way by twice the list's limit, their bytes by SESSION_HELD_MAX. */
 #include <errno.h>
@@ -12,6 +11,7 @@
 #include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
+#include "server/rpc/follow.h"
 #include "server/rpc/session.h"
 
 #define STOPPING "the master stops; connect again, or to another"
@@ -29,26 +29,18 @@ struct outcome {
 	size_t bytes;
 };
 
-/* An attempt with log or start on its way. */
+/* An attempt with a start on its way, or an outcome that waits. */
 struct attempt {
 	struct map_node by_ref;
 	struct core_attempt ref;
 	struct session *session;
-	int logs_pending;
-	int holds;       /* what else the outcome waits for: points on their way */
-	int64_t stored;  /* nothing before it is still to come: stored, over the limit, or lost */
-	int64_t skipped; /* the end of what lay beyond the limit and came after pending chunks */
+	int holds;       /* what the outcome waits for: its log, and points on their way */
 	struct list starting;
 	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
 	bool start_pending;
 	struct store_started start_op;
 	char *devices; /* of its start; separated by spaces; NULL: none */
 	struct outcome *parked;
-};
-
-struct log_op {
-	struct store_log_append append;
-	struct attempt *attempt;
 };
 
 static void attempt_free(struct attempt *a)
@@ -65,6 +57,7 @@ static void session_free(struct session *s)
 		attempt_free(container_of(n, struct attempt, by_ref));
 	}
 	map_done(&s->attempts);
+	session_log_done(s);
 	session_hello_done(s);
 	session_out_done(s);
 	free(s->paused_reason);
@@ -72,7 +65,7 @@ static void session_free(struct session *s)
 	free(s);
 }
 
-static void session_unref(struct session *s)
+void session_unref(struct session *s)
 {
 	if (--s->refs == 0)
 		session_free(s);
@@ -155,7 +148,7 @@ static struct attempt *need_attempt(struct session *s, const struct core_attempt
 
 static void forget_if_idle(struct attempt *a)
 {
-	if (a->logs_pending || a->holds || a->start_pending || a->parked || !list_empty(&a->starting))
+	if (a->holds || a->start_pending || a->parked || !list_empty(&a->starting))
 		return;
 	map_remove(&a->session->attempts, &a->by_ref);
 	attempt_free(a);
@@ -163,6 +156,8 @@ static void forget_if_idle(struct attempt *a)
 
 static void hand_on(struct session *s, struct outcome *o)
 {
+	struct store_record *rec = &o->engine.rec;
+	rec->log_dropped = session_log_dropped(s, &rec->at, rec->log_end);
 	if (s->call && !s->closing)
 		engine_outcome(s->rpc->engine, &s->peer, &o->engine);
 	else
@@ -172,7 +167,7 @@ static void hand_on(struct session *s, struct outcome *o)
 static void hand_on_parked(struct attempt *a)
 {
 	struct outcome *o = a->parked;
-	if (!o || a->logs_pending || a->holds)
+	if (!o || a->holds)
 		return;
 	a->parked = NULL;
 	hand_on(a->session, o);
@@ -240,6 +235,7 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 	int64_t wall_us;
 	if (session_parse_ref(s, m->task_id, m->attempt, &ref) || pb_timestamp_us(m->started_at, &wall_us))
 		return;
+	follow_session(s, &ref);
 	struct attempt *a = need_attempt(s, &ref);
 	if (!a || a->start_pending || !list_empty(&a->starting))
 		return;
@@ -250,100 +246,6 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 	list_push_back(&s->starting, &a->starting);
 	if (!loop_timer_active(&s->start_timer))
 		loop_timer_set(&s->start_timer, a->start_due_mono_ns);
-}
-
-/* ---- logs ---- */
-
-/* What a chunk holds of our memory: tiny ones cost more than their bytes. */
-static size_t log_cost(size_t len)
-{
-	return len + sizeof(struct log_op);
-}
-
-static void log_lost(const struct session *s, const struct log_op *l)
-{
-	static struct log_repeats repeats;
-	int64_t left_out;
-	if (s->call && !s->closing && log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, s->log_name, &left_out))
-		log_warn("worker", s->log_name, "%u bytes of a task's log are lost: %s", l->append.data->len,
-			 l->append.op.text);
-}
-
-static void on_log_stored(struct store_op *op)
-{
-	struct log_op *l = container_of(op, struct log_op, append.op);
-	struct attempt *a = l->attempt;
-	struct session *s = a->session;
-	int64_t end = l->append.offset + (int64_t)l->append.data->len;
-	s->held_bytes -= log_cost(l->append.data->len);
-	a->logs_pending--;
-	if (op->result == STORE_OK) {
-		a->stored = max_i64(a->stored, a->logs_pending ? end : max_i64(end, a->skipped));
-		if (s->call && !s->closing)
-			session_log_stored(s, &a->ref, a->stored);
-		engine_news(s->rpc->engine, &a->ref.task, true);
-	} else {
-		log_lost(s, l);
-	}
-	blob_unref(l->append.data);
-	free(l);
-	hand_on_parked(a);
-	forget_if_idle(a);
-	session_unref(s);
-}
-
-/* Beyond the limit.  Said only when nothing before it is on its way: the worker then forgets all up to there. */
-static void skip_log(struct session *s, const struct core_attempt *ref, int64_t end)
-{
-	struct attempt *a = find_attempt(s, ref);
-	if (a && a->logs_pending)
-		a->skipped = max_i64(a->skipped, end);
-	else
-		session_log_stored(s, ref, end);
-}
-
-static void on_log(struct session *s, const Reins__V1__Log *m)
-{
-	struct core_attempt ref;
-	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
-		return;
-	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
-	if (m->offset < 0 || m->offset > LOG_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
-		(void)session_bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
-		return;
-	}
-	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
-	if (m->data.len == 0)
-		return;
-	int64_t limit = s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX;
-	if (m->offset + (int64_t)m->data.len > limit) {
-		skip_log(s, &ref, m->offset + (int64_t)m->data.len);
-		return;
-	}
-	if (s->held_bytes + log_cost(m->data.len) > SESSION_HELD_MAX) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", SESSION_HELD_MAX >> 20);
-		return;
-	}
-	struct attempt *a = need_attempt(s, &ref);
-	struct log_op *l = a ? calloc(1, sizeof(*l)) : NULL;
-	struct blob *data = l ? blob_new(m->data.data, m->data.len) : NULL;
-	if (!data) {
-		free(l);
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
-		return;
-	}
-	l->attempt = a;
-	l->append.op.kind = STORE_LOG_APPEND;
-	l->append.op.done = on_log_stored;
-	l->append.at = ref;
-	l->append.worker = s->worker;
-	l->append.stream = m->stream == REINS__V1__LOG_STREAM__STDERR ? STORE_STDERR : STORE_STDOUT;
-	l->append.offset = m->offset;
-	l->append.data = data;
-	s->held_bytes += log_cost(data->len);
-	a->logs_pending++;
-	s->refs++;
-	store_submit(engine_store(s->rpc->engine), &l->append.op);
 }
 
 /* ---- outcomes ---- */
@@ -431,7 +333,7 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		o->devices = a->devices ? xstrdup(a->devices) : NULL; /* and where */
 		o->engine.rec.devices = o->devices;
 	}
-	if (a && (a->logs_pending || a->holds) && !a->parked) {
+	if (a && a->holds && !a->parked) {
 		a->parked = o;
 		return;
 	}
@@ -545,7 +447,7 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 			on_started(s, m->started->attempts[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_LOG:
-		on_log(s, m->log);
+		session_log_piece(s, m->log);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_OUTCOME:
 		for (size_t i = 0; i < m->outcome->n_outcomes && !s->closing; i++)
@@ -587,6 +489,7 @@ void worker_on_start(struct grpc_call *call)
 	list_init(&s->starting);
 	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
+	session_log_init(s);
 	session_hello_begin(s);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
 	grpc_call_set_user(call, s);
@@ -625,6 +528,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	session_hello_stop(s);
+	session_log_stop(s);
 	loop_timer_stop(&s->start_timer);
 	session_unref(s);
 }

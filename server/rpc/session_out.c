@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/pb/pb.h"
+#include "server/rpc/follow.h"
 #include "server/rpc/session.h"
 #include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
@@ -166,6 +167,8 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 	limits.result_bytes = s->rpc->limits.result_bytes;
 	limits.error_bytes = s->rpc->limits.error_bytes;
 	limits.log_bytes = s->rpc->limits.log_bytes;
+	limits.log_window_bytes = SESSION_LOG_WINDOW;
+	limits.log_window_sum_bytes = SESSION_LOG_WINDOW_SUM;
 	limits.metrics_points = s->rpc->limits.metrics_points;
 	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
 	pb_duration_set(&lease, cfg->lease_ttl_ns);
@@ -207,6 +210,25 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 		free(at);
 		free(ids);
 	} while (done < n);
+	for (size_t i = 0; i < n; i++) {
+		struct core_attempt ref = { adopted[i].task.id, adopted[i].task.attempt };
+		session_log_adopted(s, &adopted[i]);
+		follow_session(s, &ref);
+	}
+}
+
+void session_follow_log(struct session *s, const struct core_attempt *at, bool on)
+{
+	char id[UUID_TEXT_LEN + 1];
+	Reins__V1__FollowLog f = REINS__V1__FOLLOW_LOG__INIT;
+	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
+	uuid_format(&at->task, id);
+	f.task_id = id;
+	f.attempt = at->attempt;
+	f.on = on;
+	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_FOLLOW_LOG;
+	m.follow_log = &f;
+	send_message(s, &m);
 }
 
 static void on_heartbeat_ack(struct engine_peer *p, int64_t number)
@@ -300,6 +322,7 @@ static void on_outcome_ack(struct engine_peer *p, const struct core_attempt *at,
 	    wire_put_len(&s->verdicts, 1, buf_head(&one), buf_len(&one)))
 		out_of_room(s);
 	buf_done(&one);
+	session_log_forget(s, at);
 }
 
 static void on_close(struct engine_peer *p, enum core_close_code code)

@@ -15,8 +15,14 @@ int spec_check(const Reins__V1__TaskSpec *spec, const struct rpc_limits *limits,
 /* Fills queue's default and sorts the maps (last value of a repeated key wins), so that equal specs encode equally. */
 void spec_normalise(Reins__V1__TaskSpec *spec);
 
-/* The fields of ins->task but id and seq, and ins->name; pointers go into `spec`.  Only for a checked, normalised spec. */
-void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins);
+/* The fields of ins->task but id and seq, name, run_at and expiry; pointers go into `spec`, but for task.custom, which the
+ * caller frees.  Only for a checked, normalised spec. */
+void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins);
+
+/* What is wrong with `custom`, whose values are at least `least` (0 or 1), or NULL. */
+const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least);
+/* As core_task.custom, to be freed; NULL: none. Sorts the map. Only for one without fault. */
+char *spec_custom_text(Reins__V1__Resources *r);
 
 /* SHA-256 of the normalised spec without origin: what an idempotency key stands for. -ENOMEM. */
 int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32]) MUST_CHECK;

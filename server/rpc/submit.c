@@ -29,6 +29,7 @@ struct submit_call {
 static void free_insert(struct store_insert *ins)
 {
 	blob_unref(ins->spec);
+	free((char *)(uintptr_t)ins->task.custom);
 	store_op_done_fields(&ins->op);
 }
 
@@ -81,7 +82,7 @@ static void reply_submitted(struct submit_call *s, const struct store_task *t, b
 	struct buf task, reply;
 	buf_init(&task, REPLY_MAX);
 	buf_init(&reply, REPLY_MAX);
-	if (rpc_task(s->rpc, t, false, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
+	if (rpc_task(s->rpc, t, false, NULL, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
 	    wire_put_int(&reply, 2, created))
 		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the task was accepted");
 	else

@@ -27,6 +27,7 @@ static Reins__V1__Attempt__End end_of(enum store_outcome o)
 	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
 	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
 	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
+	case STORE_EXPIRED: break; /* no attempt ends so */
 	}
 	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
 }
@@ -156,6 +157,7 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row, bo
 	if (with_error)
 		a->error_raw = text_and_raw(row->error, v->error);
 	a->log_bytes = row->log_end;
+	a->log_dropped_bytes = row->log_dropped;
 	add_place(v, row);
 	if (row->devices && add_devices(v, row->devices)) {
 		attempt_view_free(a);

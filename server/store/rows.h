@@ -19,7 +19,11 @@ enum store_outcome {
 	STORE_WORKER_LOST, /* by take-back, or reported by a worker that can't know the end; counted against the lost-limit */
 	STORE_GIVEN_BACK,  /* recalled, drained, never sent; not counted */
 	STORE_NOT_TAKEN,   /* refused by the worker; not counted */
+	STORE_EXPIRED,     /* never given out; of no attempt */
 };
+
+/* The error of a task that ended so; "2.5 s" follows. */
+#define STORE_EXPIRED_TEXT "not started within its expiry of "
 
 struct store_bytes {
 	const uint8_t *data;
@@ -41,7 +45,7 @@ struct store_attempt_row {
 	bool has_exit_code, has_signal;
 	int32_t exit_code, signal;
 	struct store_bytes error;
-	int64_t log_end;
+	int64_t log_end, log_dropped;
 	bool has_instance; /* of the worker; false in rows of an older version */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, lease_ns; /* 0: not known */

@@ -27,6 +27,23 @@ static void list_done(struct store_list *o)
 	mem_done(&o->ret_memory);
 }
 
+bool store_log_trim(struct store_log_chunk *c, int64_t at)
+{
+	int64_t before = at - c->offset;
+	if (before <= 0)
+		return true;
+	c->offset = at;
+	if (c->dropped) {
+		c->dropped = max_i64(c->dropped - before, 0);
+		return c->dropped > 0;
+	}
+	if (before >= (int64_t)c->data.len)
+		return false;
+	c->data.data += before;
+	c->data.len -= (size_t)before;
+	return true;
+}
+
 void store_op_done_fields(struct store_op *op)
 {
 	switch (op->kind) {
@@ -34,10 +51,10 @@ void store_op_done_fields(struct store_op *op)
 		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
 		return;
 	case STORE_RECORD:
-		CLEAR(container_of(op, struct store_record, op)->ret_queue);
+		CLEAR(container_of(op, struct store_record, op)->ret_texts);
 		return;
 	case STORE_TAKE_BACK:
-		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
+		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
 		return;
 	case STORE_RETRY:
 		CLEAR(container_of(op, struct store_retry, op)->ret_queue);
@@ -56,6 +73,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_FILL:
 		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
 		container_of(op, struct store_fill, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_fill, op)->ret_memory);
 		return;
 	case STORE_QUEUES:
 		CLEAR(container_of(op, struct store_queues, op)->ret_names);
@@ -65,6 +83,11 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_due, op)->ret_rows = NULL;
 		container_of(op, struct store_due, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_due, op)->ret_memory);
+		return;
+	case STORE_EXPIRE:
+		container_of(op, struct store_expire, op)->ret_ids = NULL;
+		container_of(op, struct store_expire, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_expire, op)->ret_memory);
 		return;
 	case STORE_STRAYS:
 		container_of(op, struct store_strays, op)->ret_rows = NULL;
@@ -97,6 +120,7 @@ void store_op_done_fields(struct store_op *op)
 		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
 		return;
 	case STORE_WORKER_GONE:
+	case STORE_DETACHED:
 	case STORE_DRAIN:
 	case STORE_INSERT:
 	case STORE_CANCEL:

@@ -37,6 +37,7 @@ enum store_kind {
 	STORE_FILL,
 	STORE_QUEUES,
 	STORE_DUE,
+	STORE_EXPIRE,
 	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
@@ -46,6 +47,7 @@ enum store_kind {
 	STORE_LIST,
 	STORE_WORKERS,
 	STORE_WORKER_GONE,
+	STORE_DETACHED,
 	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
@@ -84,7 +86,7 @@ struct store_assignment {
 
 struct store_insert {
 	struct store_op op;
-	struct core_task task;           /* id, queue, priority, need, exclusive, lease_ttl, retry policy */
+	struct core_task task;           /* id, queue, priority, need, handler, custom, exclusive, lease_ttl, retry policy */
 	const char *name;                /* "" when none */
 	const char *owner;               /* principal; "" */
 	struct blob *spec;               /* encoded TaskSpec */
@@ -94,6 +96,7 @@ struct store_insert {
 	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
+	int64_t expiry_ns;               /* > 0: EXPIRE ends it if it was not given out so long after now */
 	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
 	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
@@ -110,7 +113,9 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
-	struct core_task ret_task; /* the row now: attempt, failures, retry policy; .queue is the input's pointer */
+	/* The row now: attempt, failures, retry policy; queue, handler and custom are the input's pointers. A row whose expiry
+	 * has come is not won. */
+	struct core_task ret_task;
 	struct blob *ret_spec;     /* when won; freed by store_op_done_fields unless the caller takes it (sets NULL) */
 };
 
@@ -125,7 +130,7 @@ struct store_record {
 	struct blob *result;       /* NULL: none */
 	int64_t result_too_large;  /* > 0: the size of a result that was dropped */
 	int64_t started_wall_us, finished_wall_us; /* by the worker's clock; 0 unknown */
-	int64_t log_end;
+	int64_t log_end, log_dropped; /* bytes of it that are not kept */
 	bool oom_killed;
 	const char *devices;       /* separated by spaces; NULL: as STARTED said */
 	const char *words;         /* why it ended, where outcome does not say it all; NULL: none. A wish's own go first */
@@ -138,7 +143,7 @@ struct store_record {
 	/* Its ready row when ret_state is PENDING.  ret_state is RUNNING when the outcome was
 	 * recorded, but that became known only after a lost connection and the task has gone on since. */
 	struct core_task ret_task;
-	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
+	char *ret_texts;             /* backs those of ret_task; freed by store_op_done_fields */
 };
 
 struct store_take_back {
@@ -151,7 +156,7 @@ struct store_take_back {
 	int32_t lost_limit;
 	enum core_take_back_verdict ret_verdict;
 	struct core_task ret_task;
-	char *ret_queue;
+	char *ret_texts;
 };
 
 struct store_cancel {
@@ -220,6 +225,7 @@ struct store_fill {
 	struct core_task *ret_rows; /* .queue is the input's pointer */
 	size_t ret_n;
 	bool ret_exhausted;
+	void *ret_memory;           /* backs handlers and customs */
 };
 
 struct store_queues {
@@ -237,6 +243,17 @@ struct store_due {
 	void *ret_memory;
 };
 
+/* PENDING rows that were never given out and whose expiry has come: FAILED, with outcome EXPIRED and the reason as error.
+ * Of a statement that ran twice the answer leaves out what the first run ended. */
+struct store_expire {
+	struct store_op op;
+	int32_t limit;
+	struct uuid *ret_ids;
+	size_t ret_n;
+	int64_t ret_next_in_ns; /* as in store_due */
+	void *ret_memory;
+};
+
 /* Running rows in the order of their task ids, whoever holds them. Changes nothing. */
 struct store_strays {
 	struct store_op op;
@@ -250,15 +267,24 @@ struct store_strays {
 
 enum store_log_stream { STORE_STDOUT = 1, STORE_STDERR = 2 };
 
+/* So many bytes of one stream from `offset` on, which counts over both; or a gap: so many that are not kept. */
+struct store_log_piece {
+	int64_t offset;
+	enum store_log_stream stream;
+	struct blob *data; /* at most STORE_LOG_PIECE_MAX bytes, at least 1; NULL: a gap */
+	int64_t dropped;   /* of a gap, at least 1; else 0 */
+};
+#define STORE_LOG_PIECE_MAX (64 * 1024)
+
+/* All pieces or none.  Those that are stored already are OK and change nothing; of two that begin at one offset the
+ * longer stays.  Committed in the order of submission: who submits an attempt's next pieces when the ones before were
+ * OK may be sure that nothing is missing before the last byte that is stored. */
 struct store_log_append {
 	struct store_op op;
 	struct core_attempt at;
 	const char *worker;
-	enum store_log_stream stream;
-	/* Over both streams of the attempt; a chunk that is stored already is OK and changes nothing.  Chunks are committed
-	 * in the order in which they were submitted: where an attempt's stored log ends, nothing before is still to come. */
-	int64_t offset;
-	struct blob *data;
+	const struct store_log_piece *pieces;
+	size_t n;           /* at least 1 */
 	bool ret_fenced;    /* the row names another worker's attempt, or none */
 };
 
@@ -266,17 +292,25 @@ struct store_log_chunk {
 	int64_t offset;
 	enum store_log_stream stream;
 	struct store_bytes data;
+	int64_t dropped; /* > 0: a gap, without data */
 };
 
+/* From an offset on, in order, nothing twice.  An offset that is left out between two chunks was stored once and has been
+ * removed since, or was never sent. */
 struct store_log_read {
 	struct store_op op;
 	struct core_attempt at;
 	int64_t offset;
+	int64_t tail;      /* > 0: from so many bytes before the end of what is stored, instead */
 	int32_t max_bytes; /* at least one chunk is returned when there is one */
+	int64_t ret_offset; /* where the read began */
 	struct store_log_chunk *ret_chunks;
 	size_t ret_n;
 	void *ret_memory;
 };
+
+/* Takes off what lies before `at`; false: nothing is left. */
+bool store_log_trim(struct store_log_chunk *c, int64_t at);
 
 struct store_get {
 	struct store_op op;

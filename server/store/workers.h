@@ -37,6 +37,14 @@ struct store_worker_gone {
 	int64_t heard_ago_ns;
 };
 
+/* This session's worker leaves its programs running, for so long from now; 0: no longer.  Ends with the next session. */
+struct store_detached {
+	struct store_op op;
+	const char *worker;
+	int64_t session;
+	int64_t within_ns;
+};
+
 /* Stores the wish, or with mode 0 takes it back. */
 struct store_drain {
 	struct store_op op;

@@ -99,8 +99,10 @@ class FakeWorker:
         self.stop_messages = []
         self.obeys, self.beats_say = obeys, {}
         self.log_stored = {}
+        self.follows = {}  # (task id, attempt) -> whether its log is to be sent live
         self.last_dispatch = 0
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
+        self.devices = ()  # given to each attempt, it says
         self.resend = True  # outcomes not acknowledged, after each welcome
         self._keep = None
         self._stopping = threading.Event()
@@ -213,24 +215,24 @@ class FakeWorker:
     def accepted(self, *refs):
         self.send(accepted=W.Accepted(attempts=_refs(refs)))
 
-    def refused(self, *refs, cause=W.RefusedAttempt.BUSY):
+    def refused(self, *refs, cause=W.RefusedAttempt.BUSY, text=""):
         with self.changed:
             for ref in refs:
                 self.held.pop(ref, None)
-        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause) for t, a in refs]))
+        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause, text=text) for t, a in refs]))
 
-    def started(self, *refs):
+    def started(self, *refs, devices=()):
         report = W.Started()
         for task_id, attempt in refs:
-            one = report.attempts.add(task_id=task_id, attempt=attempt)
+            one = report.attempts.add(task_id=task_id, attempt=attempt, devices=devices)
             one.started_at.GetCurrentTime()
         self.send(started=report)
 
     def draining(self, mode=W.DRAIN_WAIT, within=None, resumed=False):
         self.send(draining=W.Draining(mode=mode, within=within, resumed=resumed))
 
-    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0):
-        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped)
+    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0, live=False):
+        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped, live=live)
         message.at.GetCurrentTime()
         self.send(log=message)
 
@@ -347,7 +349,7 @@ class FakeWorker:
         if not self.accept:
             return
         self.accepted(*refs)
-        self.started(*refs)
+        self.started(*refs, devices=self.devices)
         for ref in refs:
             outcome = self.policy(self.held[ref])
             if outcome is not None:
@@ -369,6 +371,9 @@ class FakeWorker:
             self.verdicts.append(v)
             self.held.pop((v.task_id, v.attempt), None)
             self.ended.pop((v.task_id, v.attempt), None)
+
+    def _on_follow_log(self, stream, follow):
+        self.follows[follow.task_id, follow.attempt] = follow.on
 
     def _on_drain(self, stream, drain):
         self.drains.append(drain)

@@ -593,7 +593,8 @@ def test_wait_cancel_retry(reins, fake):
 
 def test_workers(reins, fake):
     lines = reins('workers').stdout.decode().splitlines()
-    assert lines[0].split()[0] == 'WORKER' and 'gpus 0/2' in lines[1] and '1/4' in lines[1]
+    assert lines[0].split()[:4] == ['WORKER', 'STATE', 'SLOTS', 'GPUS']
+    assert lines[1].split()[:5] == ['gpu-1', 'CONNECTED', '1/4', '0/2', 'all']
     assert lines[2].startswith('cpu-with-a-long-name') and 'DRAINING' in lines[2]
     assert len(lines) == 3
 

@@ -333,7 +333,7 @@ OPTIONAL = {
     "ended": {"session": 7, "lease_ns": 9, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1,
               "instance": bytes(range(16))},
     "attempt": {"session": 7, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1, "instance": bytes(range(16))},
-    "worker": {"info": b"\x00\xff", "drain_mode": 2, "drain_within_ns": 11, "drain_reason": "new disk"},
+    "worker": {"info": b"\x00\xff", "drain_mode": 2, "drain_within_ns": 11, "drain_reason": "new disk", "heard": WHEN},
 }
 
 
@@ -343,13 +343,14 @@ def test_what_a_task_need_not_have_goes_along(embedded, make_worker):
     assert made["bad"] and cluster.stop() == 0
     with sqlite3.connect(embedded.path) as db:
         for table, values in OPTIONAL.items():
-            names = [f"{n}_us" if n == "expires" else n for n in values]
+            names = [f"{n}_us" if values[n] == WHEN else n for n in values]
             assert db.execute(f"UPDATE {table} SET {', '.join(n + ' = ?' for n in names)}", list(values.values())).rowcount > 0, table
     with sqlite3.connect(embedded.path.with_name("reins.db-logs")) as db:
         db.execute("INSERT INTO metric VALUES (?, 1, 3, ?)", (uuid.UUID(made["ok"][0]).bytes, b"\x00point"))
     embedded.move()
     embedded.on_postgres()
-    shown = {"expires": "(extract(epoch FROM expires_at) * 1000000)::int8", "instance": "uuid_send(instance)", "oom_killed": "oom_killed::int"}
+    shown = {n: f"(extract(epoch FROM {n}_at) * 1000000)::int8" for n in ("expires", "heard")}
+    shown |= {"instance": "uuid_send(instance)", "oom_killed": "oom_killed::int"}
     for table, values in OPTIONAL.items():
         columns = ", ".join(shown.get(n, n) for n in values)
         rows = {tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)

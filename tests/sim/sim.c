@@ -8,6 +8,8 @@
 #define FAULTS_END (40 * NS_PER_S)
 #define HEALED_END (300 * NS_PER_S) /* virtual time after the faults by which everything must have ended */
 
+const char *const sim_handlers[3] = { "x", "y", "nobody" };
+
 static bool msg_less(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct msg *x = container_of(a, struct msg, node), *y = container_of(b, struct msg, node);
@@ -294,7 +296,12 @@ static void prepare(struct sim *s)
 			.priority = sim_chance(s, 30) ? (int)sim_between(s, -2, 2) : 0,
 			.queue = (int)sim_between(s, 0, 2),
 			.exclusive = exclusives && sim_chance(s, 40),
+			.handler = sim_chance(s, 30) ? sim_handlers[rng_below(&s->rng, 2)] : NULL,
+			.custom = sim_chance(s, 20) ? (sim_chance(s, 50) ? "lic=1" : "lic=2") : NULL,
+			.expiry = sim_chance(s, 15) ? sim_between(s, NS_PER_MS, 20 * NS_PER_S) : 0,
 		};
+		if (s->tasks[i].expiry && sim_chance(s, 40))
+			s->tasks[i].handler = sim_handlers[2];
 		sim_at(s, s->now + sim_between(s, 0, FAULTS_END * 3 / 4), on_submit)->index = i;
 	}
 	/* Each history has its own mix of faults; a tenth has none. */

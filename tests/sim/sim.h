@@ -7,9 +7,10 @@
  *   each attempt's outcome is recorded at most once, and not after a retry has closed it
  *   a task is COMPLETED only if its worker really finished that attempt with success
  *   an exclusive task never runs twice at a time
- *   no worker holds more than it has slots for
  *   a worker that an operator drains is given nothing
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
+ *   no worker holds more than it has slots and counted resources for, or what it can't run
+ *   a task with an expiry ends by it, or was given out before
  *   the core's own bookkeeping (core_check), after every step */
 #ifndef REINS_SIM_H
 #define REINS_SIM_H
@@ -55,7 +56,7 @@ struct row {
 	int key;                 /* of idempotency: index of the client's task */
 	int worker;              /* of the newest attempt; -1 none */
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int64_t session, lease_ns, due_at;
+	int64_t session, lease_ns, due_at, expires_at; /* expires_at: 0: never, or given out before */
 	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
@@ -74,6 +75,7 @@ struct sim_store {
 	int64_t seq;
 	int64_t sessions[SIM_WORKERS];
 	bool drained[SIM_WORKERS]; /* the wish of an operator */
+	int64_t detached_until[SIM_WORKERS];
 	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
 	int64_t last_apply[32], last_answer[32];
 };
@@ -109,6 +111,7 @@ struct run {
 	enum run_state state;
 	bool exclusive, succeeded, stopped, lost;
 	int64_t lease_ns;
+	const struct core_task *t;
 };
 
 struct sim_worker {
@@ -117,10 +120,12 @@ struct sim_worker {
 	bool gone;               /* it never comes back */
 	int64_t paused_until;
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int slots, gpus;
-	bool enforces, in_process;
 	bool drains;             /* takes no tasks: it was told to */
 	bool deaf;               /* to such words */
+	int slots, gpus, licences;
+	char custom[16];
+	bool enforces, in_process, commands;
+	int handlers;            /* how many of sim_handlers, from the first */
 	const char *queue;       /* NULL: all */
 	uint64_t conn;           /* 0: none */
 	bool welcomed;
@@ -148,6 +153,8 @@ struct outcome {
 struct client_task {
 	bool wanted, accepted, exclusive;
 	int priority, queue;
+	const char *handler, *custom;
+	int64_t expiry;          /* 0: none */
 	uint64_t asked;          /* number of the newest try */
 };
 
@@ -178,6 +185,8 @@ struct sim {
 };
 
 /* ---- sim.c ---- */
+/* The last is one that no worker has. */
+extern const char *const sim_handlers[3];
 bool sim_run(struct sim *s, uint64_t seed, bool trace); /* true: all promises were kept */
 struct msg *sim_at(struct sim *s, int64_t at, void (*run)(struct sim *, struct msg *));
 void sim_violation(struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);

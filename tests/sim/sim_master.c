@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int number_of(const char *worker) { return (int)strtol(worker + 1, NULL, 10); }
+
 static void on_restart(struct sim *s, struct msg *m)
 {
 	if (!s->m.up)
@@ -72,6 +74,12 @@ static void execute(struct sim *s, const struct core_effect *f)
 	case CORE_DO_DROP:
 	case CORE_DO_WORKER_GONE:
 		return;
+	case CORE_DO_DETACHED: {
+		int w = number_of(f->worker);
+		if (s->store.up && s->store.sessions[w] == f->session)
+			s->store.detached_until[w] = f->detach_ns ? s->now + f->detach_ns : 0;
+		return;
+	}
 	case CORE_DO_WELCOME:
 	case CORE_DO_HEARTBEAT_ACK:
 	case CORE_DO_DISPATCH:
@@ -93,8 +101,6 @@ static void execute(struct sim *s, const struct core_effect *f)
 		store_effect(s, f);
 	}
 }
-
-static int number_of(const char *worker) { return (int)strtol(worker + 1, NULL, 10); }
 
 /* What the core knows from this turn on of drains; `ret_off`: of whom it heard that the wish is gone. */
 static void note_drains(struct sim *s, const struct core_event *ev, int n, bool ret_off[static SIM_WORKERS])
@@ -135,8 +141,11 @@ static void check_drains(struct sim *s, const bool was[static SIM_WORKERS], cons
 			continue;
 		const struct row *r = &s->store.rows[row_of(&f->at.task)];
 		w = r->worker;
-		if (w >= 0 && !r->t.exclusive && r->t.attempt == f->at.attempt && f->session == m->detached_session[w] &&
-		    s->now < m->detached_until[w])
+		if (w < 0 || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
+			continue;
+		bool here = f->session == m->detached_session[w] && s->now < m->detached_until[w];
+		bool stored = f->session == s->store.sessions[w] && s->now < s->store.detached_until[w];
+		if (here || stored)
 			sim_violation(s, "row %d/%d is taken from %s, which left it running", row_of(&f->at.task), f->at.attempt,
 				      s->w[w].id);
 	}
@@ -219,7 +228,9 @@ void master_deliver(struct sim *s, struct msg *d)
 			struct core_task *ready = xcalloc(1, sizeof(*ready));
 			*ready = d->ev.task;
 			d->mem = ready;
+			int64_t expires_in_ns = d->ev.expires_in_ns;
 			d->ev = (struct core_event){ .type = CORE_EV_READY, .ready = { ready, 1 } };
+			d->ev.expires_in_ns = expires_in_ns;
 		}
 	}
 	m->inbox[m->n_inbox++] = d;
@@ -278,6 +289,8 @@ void client_submit(struct sim *s, int task)
 		.queue = queues[t->queue],
 		.priority = t->priority,
 		.exclusive = t->exclusive,
+		.handler = t->handler,
+		.custom = t->custom,
 		.need.gpus = task % 7 == 0,
 		.lease_ttl_ns = task % 5 == 0 ? 20 * NS_PER_S : 0,
 		.max_attempts = 1 + task % 3,

@@ -30,6 +30,8 @@ static void set_state(struct sim *s, struct row *r, enum row_state to)
 		r->ends++;
 	r->state = to;
 	r->open = false;
+	if (to == ROW_RUNNING)
+		r->expires_at = 0;
 	sim_trace(s, "  store: row %d (task %d) is %d, attempt %d", row_of(&r->t.id), r->key, to, r->t.attempt);
 }
 
@@ -55,6 +57,8 @@ static void do_insert(struct sim *s, struct msg *m)
 	}
 	*by_key = row_of(&r->t.id);
 	r->t.seq = ++s->store.seq;
+	if (s->tasks[r->key].expiry)
+		r->expires_at = s->now + s->tasks[r->key].expiry;
 	if (m->ef.worker) {
 		r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
@@ -65,6 +69,7 @@ static void do_insert(struct sim *s, struct msg *m)
 	} else {
 		set_state(s, r, ROW_PENDING);
 		m->ev.due_in_ns = max_i64(0, r->due_at - s->now);
+		m->ev.expires_in_ns = s->tasks[r->key].expiry;
 	}
 	m->ev.inserted = CORE_INSERT_CREATED;
 	m->ev.task = r->t;
@@ -76,7 +81,7 @@ static void do_claim(struct sim *s, struct msg *m)
 	m->ev.type = CORE_EV_CLAIMED;
 	m->ev.at = m->ef.at;
 	m->ev.claimed = CORE_CLAIM_LOST;
-	if (r->state != ROW_PENDING || r->due_at > s->now)
+	if (r->state != ROW_PENDING || r->due_at > s->now || (r->expires_at && r->expires_at <= s->now))
 		return;
 	r->t.attempt++;
 	r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
@@ -198,6 +203,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.ok = true;
 	e->opened.session = ++s->store.sessions[w];
 	s->store.opened_by[w] = m->epoch;
+	s->store.detached_until[w] = 0;
 	e->opened.adopted = l->adopted;
 	e->opened.waiting = l->waiting;
 	e->opened.requeued = l->requeued;
@@ -300,6 +306,26 @@ static void do_due(struct sim *s, struct msg *m)
 	}
 }
 
+static void do_expire(struct sim *s, struct msg *m)
+{
+	struct uuid *at = list_new(m, (size_t)s->store.n_rows, sizeof(*at));
+	m->ev.type = CORE_EV_EXPIRED;
+	m->ev.expired.at = at;
+	m->ev.expired.ok = true;
+	m->ev.expired.next_in_ns = -1;
+	for (int i = 0; i < s->store.n_rows; i++) {
+		struct row *r = &s->store.rows[i];
+		if (r->state != ROW_PENDING || !r->expires_at)
+			continue;
+		if (r->expires_at <= s->now) {
+			set_state(s, r, ROW_FAILED);
+			at[m->ev.expired.n++] = r->t.id;
+		} else if (m->ev.expired.next_in_ns < 0 || r->expires_at - s->now < m->ev.expired.next_in_ns) {
+			m->ev.expired.next_in_ns = r->expires_at - s->now;
+		}
+	}
+}
+
 static void do_strays(struct sim *s, struct msg *m)
 {
 	static const char *const masters[] = { "another", "me" };
@@ -318,6 +344,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.session = r->session,
 			.lease_ns = r->lease_ns,
 			.exclusive = r->t.exclusive,
+			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - s->now),
 			.own = own,
 			.master = masters[own],
 			.incarnation = (int64_t)s->store.opened_by[r->worker],
@@ -402,6 +429,7 @@ static void unavailable(struct sim *s, struct msg *m)
 		break;
 	case CORE_DO_QUEUES: e->type = CORE_EV_QUEUES; break;
 	case CORE_DO_DUE: e->type = CORE_EV_DUE; break;
+	case CORE_DO_EXPIRE: e->type = CORE_EV_EXPIRED; break;
 	case CORE_DO_STRAYS: e->type = CORE_EV_STRAYS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
@@ -475,6 +503,7 @@ static void on_apply(struct sim *s, struct msg *m)
 		case CORE_DO_FILL: do_fill(s, m); break;
 		case CORE_DO_QUEUES: do_queues(s, m); break;
 		case CORE_DO_STRAYS: do_strays(s, m); break;
+		case CORE_DO_EXPIRE: do_expire(s, m); break;
 		default: do_due(s, m); break;
 		}
 	}

@@ -173,7 +173,11 @@ static void on_connect(struct sim *s, struct msg *m)
 	h->ev.type = CORE_EV_HELLO;
 	h->ev.hello.worker = w->id;
 	memcpy(h->ev.hello.instance, w->instance, CORE_INSTANCE_LEN);
-	h->ev.hello.capacity = (struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus } };
+	h->ev.hello.capacity =
+		(struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus }, .custom = w->custom };
+	h->ev.hello.handlers = sim_handlers;
+	h->ev.hello.n_handlers = (size_t)w->handlers;
+	h->ev.hello.runs_commands = w->commands;
 	h->ev.hello.queues = &w->queue;
 	h->ev.hello.n_queues = w->queue != NULL;
 	h->ev.hello.held = h->mem;
@@ -263,6 +267,33 @@ static void on_accept(struct sim *s, struct msg *m)
 
 /* ---- from the master ---- */
 
+static int licences(const struct core_task *t) { return t->custom ? t->custom[4] - '0' : 0; }
+
+/* What it was given it can run, and has: an attempt counts until its tree is gone. */
+static void check_fits(struct sim *s, const struct sim_worker *w, const struct run *fresh)
+{
+	const struct core_task *t = fresh->t;
+	int used = licences(t), gpus = t->need.gpus;
+	bool has = !t->handler && w->commands;
+	for (int i = 0; t->handler && i < w->handlers; i++)
+		has |= strcmp(t->handler, sim_handlers[i]) == 0;
+	if (!has)
+		sim_violation(s, "%s: row %d asks for %s", w->id, row_of(&t->id), t->handler ? t->handler : "a command");
+	for (int i = 0; i < w->n_runs; i++) {
+		/* Of an attempt that is its no more a master that has just started knows the slot alone. */
+		const struct row *row = &s->store.rows[row_of(&w->runs[i].at.task)];
+		bool its = row->state == ROW_RUNNING && row->worker == index_of(s, w) && row->t.attempt == w->runs[i].at.attempt;
+		if (w->runs[i].state == RUN_ENDED || !its)
+			continue;
+		used += licences(w->runs[i].t);
+		gpus += w->runs[i].t->need.gpus;
+	}
+	if (used > w->licences)
+		sim_violation(s, "%s: %d licences are taken of %d", w->id, used, w->licences);
+	if (gpus > w->gpus)
+		sim_violation(s, "%s: %d gpus are taken of %d", w->id, gpus, w->gpus);
+}
+
 static void on_dispatch(struct sim *s, struct sim_worker *w, const struct core_effect *f)
 {
 	w->last_dispatch = f->number;
@@ -275,7 +306,9 @@ static void on_dispatch(struct sim *s, struct sim_worker *w, const struct core_e
 		live += w->runs[i].state != RUN_ENDED;
 	if (live > w->slots)
 		sim_violation(s, "%s: %d attempts in %d slots", w->id, live, w->slots);
-	struct run fresh = { .at = f->at, .gen = ++w->run_gen, .exclusive = f->exclusive, .lease_ns = f->lease_ns };
+	struct run fresh = { .at = f->at, .gen = ++w->run_gen, .exclusive = f->exclusive, .lease_ns = f->lease_ns,
+			     .t = &s->store.rows[row_of(&f->at.task)].t };
+	check_fits(s, w, &fresh);
 	if (w->n_runs == SIM_RUNS || w->drains || sim_chance(s, w->refuse_percent)) {
 		say(s, w, CORE_EV_REFUSED, &fresh);
 		return;
@@ -399,6 +432,10 @@ void worker_init(struct sim *s, int index)
 	new_instance(s, w);
 	w->slots = (int)sim_between(s, 1, 4);
 	w->gpus = index == 0 ? 2 : (int)sim_between(s, 0, 1);
+	w->licences = index == 0 ? 2 : (int)sim_between(s, 0, 3);
+	snprintf(w->custom, sizeof(w->custom), "lic=%d", w->licences);
+	w->handlers = index == 0 ? 2 : (int)sim_between(s, 0, 2);
+	w->commands = index == 0 || sim_chance(s, 80);
 	w->enforces = index == 0 || sim_chance(s, 60);
 	w->in_process = sim_chance(s, 30);
 	w->deaf = sim_chance(s, 30);

@@ -25,6 +25,7 @@ struct mtask {
 	enum store_state state;
 	bool wish, began, last_reported;
 	bool waits;    /* PENDING, and not due for as long as this test runs */
+	bool expires; /* its expiry has come, and it was never given out */
 	int losses;
 	int worker, instance, open;
 	int64_t session;
@@ -145,6 +146,10 @@ static void step_insert(void)
 		o->task.exclusive = pick(4) == 0;
 		if (pick(8) == 0)
 			o->delay_ns = 3600 * 1000 * MS;
+		o->task.handler = pick(4) ? NULL : "h";
+		o->task.custom = pick(4) ? NULL : "a=1 b=2";
+		/* So short that it is over when the insert has been answered, or so long that it never is. */
+		o->expiry_ns = pick(4) ? 0 : pick(3) ? 3600 * 1000 * MS : 1000;
 		int w = pick(WORKERS);
 		if (pick(4) == 0 && workers[w].session) {
 			o->eager = to_worker(workers[w].name, workers[w].session);
@@ -159,6 +164,7 @@ static void step_insert(void)
 		*t = (struct mtask){.core = o->task, .state = STORE_PENDING, .worker = NOBODY, .open = NOBODY};
 		t->core.seq = o->ret_seq;
 		t->waits = o->delay_ns && !o->eager.worker;
+		t->expires = o->expiry_ns == 1000 && !o->eager.worker;
 		if (!o->eager.worker)
 			continue;
 		t->state = STORE_RUNNING;
@@ -201,7 +207,7 @@ static void step_claim(void)
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_CLAIM);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits);
+		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits && !t->expires);
 		if (ops[i].ret_won) {
 			t->state = STORE_RUNNING;
 			t->core.attempt++;
@@ -310,6 +316,7 @@ static int model_retry(struct mtask *t, int attempt)
 	t->wish = false;
 	t->core.failures = t->losses = 0;
 	t->waits = lease_runs(t);
+	t->expires = false; /* it is to run after all */
 	return STORE_RETRY_DONE;
 }
 
@@ -331,6 +338,33 @@ static void step_retry(void)
 	}
 }
 
+static struct mtask *find(const struct core_attempt *at)
+{
+	for (int i = 0; i < n_tasks; i++)
+		if (uuid_eq(&tasks[i].core.id, &at->task))
+			return &tasks[i];
+	return NULL;
+}
+
+static void step_expire(void)
+{
+	struct store_expire o = {.limit = 1 + pick(2 * TASKS)};
+	size_t n = 0;
+	run(&o.op, STORE_EXPIRE);
+	for (size_t i = 0; i < o.ret_n; i++) {
+		struct mtask *t = find(&(struct core_attempt){o.ret_ids[i], 0});
+		if (!t)
+			continue; /* of an earlier walk */
+		assert_true(t->state == STORE_PENDING && t->expires);
+		t->worker = NOBODY;
+		finish(t, STORE_FAILED, STORE_EXPIRED, false);
+	}
+	for (int i = 0; i < n_tasks; i++)
+		n += tasks[i].state == STORE_PENDING && tasks[i].expires;
+	assert_true(n == 0 || o.ret_n >= (size_t)o.limit);
+	store_op_done_fields(&o.op);
+}
+
 static void step_started(void)
 {
 	static struct store_started ops[BATCH];
@@ -343,15 +377,6 @@ static void step_started(void)
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_STARTED);
 	for (int i = 0; i < n; i++)
 		at[i]->began |= at[i]->state == STORE_RUNNING;
-}
-
-static struct mtask *find(const struct core_attempt *at)
-{
-	for (int i = 0; i < n_tasks; i++)
-		if (uuid_eq(&tasks[i].core.id, &at->task))
-			return &tasks[i];
-	fail();
-	return NULL;
 }
 
 static bool among(const struct core_task *at, size_t n, const struct mtask *t)
@@ -384,6 +409,7 @@ static void step_session(void)
 	size_t adopted = 0, requeued = 0, waiting = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct mtask *t = find(&held[i]);
+		assert_non_null(t);
 		if (held[i].attempt != t->core.attempt)
 			continue;
 		if (t->state == STORE_PENDING && t->open == w) {
@@ -457,6 +483,8 @@ static void check_task(const struct mtask *t, const struct store_task *got)
 	assert_int_equal(got->core.failures, t->core.failures);
 	assert_int_equal(got->losses, t->losses);
 	assert_int_equal(got->core.seq, t->core.seq);
+	assert_int_equal(!got->core.handler, !t->core.handler);
+	assert_int_equal(!got->core.custom, !t->core.custom);
 	bool last = t->state != STORE_PENDING && t->worker != NOBODY;
 	assert_int_equal(got->n_attempts, t->n_past + last);
 	if (last)
@@ -506,7 +534,7 @@ void random_against_model(void **state)
 {
 	static void (*const steps[])(void) = {step_insert, step_insert, step_claim, step_claim, step_claim, step_record,
 					      step_record, step_take_back, step_take_back, step_cancel, step_retry, step_started,
-					      step_session, step_worker};
+					      step_session, step_worker, step_expire};
 	int64_t seed = (int64_t)(rng_process_next() % 1000000), n = 600;
 	const char *s = getenv("REINS_TEST_SEED");
 	if (s && num_parse_i64(s, &seed) < 0)

@@ -170,3 +170,37 @@ void gone_until_it_comes(void **state)
 	session("w-gone");
 	assert_true(heard("w-gone", &opened) == 0);
 }
+
+static int64_t detached(struct core_attempt at)
+{
+	int64_t ns = -1;
+	struct store_strays o = {.master = "m1", .limit = 10000};
+	run(&o.op, STORE_STRAYS);
+	for (size_t i = 0; i < o.ret_n; i++)
+		if (uuid_eq(&o.ret_rows[i].at.task, &at.task))
+			ns = o.ret_rows[i].detached_ns;
+	store_op_done_fields(&o.op);
+	return ns;
+}
+
+void detached_until_it_comes(void **state)
+{
+	struct core_task t;
+	int64_t s = session("w-det");
+	struct core_attempt at = running(&t, "w-det", s);
+	assert_true(detached(at) == 0);
+	struct store_detached older = {.worker = "w-det", .session = s - 1, .within_ns = 600 * 1000 * MS};
+	run(&older.op, STORE_DETACHED);
+	assert_true(detached(at) == 0);
+	struct store_detached o = {.worker = "w-det", .session = s, .within_ns = 600 * 1000 * MS};
+	run(&o.op, STORE_DETACHED);
+	assert_true(detached(at) > 500 * 1000 * MS && detached(at) <= 600 * 1000 * MS);
+	o.within_ns = 0;
+	run(&o.op, STORE_DETACHED);
+	assert_true(detached(at) == 0);
+	o.within_ns = 600 * 1000 * MS;
+	run(&o.op, STORE_DETACHED);
+	struct store_session_open again = session_open("w-det", 1, &at, 1);
+	store_op_done_fields(&again.op);
+	assert_true(detached(at) == 0);
+}

@@ -373,7 +373,8 @@ static void kept_while_away(void **state)
 	struct store_record r = {.at = at, .worker = "w", .outcome = STORE_SUCCEEDED};
 	harness_submit(h.store, &r.op, STORE_RECORD);
 	wait_down(h.store, "locked by another program");
-	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .data = h.spec};
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .data = h.spec};
+	struct store_log_append a = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
 	harness_submit(h.store, &a.op, STORE_LOG_APPEND);
 	struct store_insert o = insert_of("q");
 	struct store_op *told = &o.op;
@@ -614,12 +615,12 @@ static void free_answers(void **state)
 
 static enum store_result append(struct core_attempt at, int64_t offset, size_t len, bool *ret_fenced)
 {
-	struct store_log_append o = {.at = at, .worker = "w", .stream = STORE_STDOUT, .offset = offset};
-	o.data = blob_new(NULL, len);
-	memset(o.data->data, 'x', len);
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .offset = offset, .data = blob_new(NULL, len)};
+	struct store_log_append o = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
+	memset(piece.data->data, 'x', len);
 	enum store_result r = run_any(h.store, &o.op, STORE_LOG_APPEND);
 	*ret_fenced = o.ret_fenced;
-	blob_unref(o.data);
+	blob_unref(piece.data);
 	return r;
 }
 
@@ -653,6 +654,10 @@ static void logs_are_bounded(void **state)
 	assert_int_equal(append(at[5], 9000, 9000, &fenced), STORE_OK);
 	assert_int_equal(log_chunks(at[2]), 0);
 	assert_int_equal(append(at[5], 18000, 9000, &fenced), STORE_REFUSED);
+	/* That something is missing can be said all the same. */
+	struct store_log_piece gap = {.stream = STORE_STDOUT, .offset = 18000, .dropped = 9000};
+	struct store_log_append o = {.at = at[4], .worker = "w", .pieces = &gap, .n = 1};
+	assert_int_equal(run_any(h.store, &o.op, STORE_LOG_APPEND), STORE_OK);
 	record(at[0], "w", STORE_SUCCEEDED);
 	stop();
 	start(); /* what they take is known again */
@@ -728,7 +733,8 @@ static void logs_full(void **state)
 	struct core_attempt at = {t.id, claim(&t, "w", 1)};
 	append(at, 0, 10, &fenced);
 	fault_vfs_full("-logs-wal");
-	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .offset = 10, .data = h.spec};
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .offset = 10, .data = h.spec};
+	struct store_log_append a = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
 	a.op.kind = STORE_LOG_APPEND;
 	a.op.done = on_answered;
 	answered = false;

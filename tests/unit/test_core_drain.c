@@ -133,6 +133,24 @@ static void detach_counts_no_time_of_a_stall_or_an_outage(void **state)
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
 }
 
+/* By the master that holds it, for one that comes after it; and by that one. */
+static void detach_is_stored(void **state)
+{
+	start();
+	S.show = SHOW_GONE;
+	GO(WORKER, RUNNING("t1", "1"), { "draining p1", "" }, { "draining p1 detach=600", "detached w1#1 600" },
+	   { "draining p1 off", "detached w1#1 0" }, { "draining p1 off", "" });
+}
+
+static void detached_strays_are_left_alone(void **state)
+{
+	start();
+	GO({ "task t2 excl", "" }, { "strays w1#3:t1/1 w1#3:t2/1 detached=60", "" }, { "wait 5", "" },
+	   { "strays w1#3:t1/1 w1#3:t2/1 detached=55", "" }, { "wait 5", "" },
+	   { "strays w1#3:t1/1 w1#3:t2/1 detached=50", "back t2/1 #3 lost counted" }, { "wait 5", "" },
+	   { "strays w1#3:t1/1", "back t1/1 #3 lost counted" });
+}
+
 /* Not the program's fault: no delay. */
 static void given_back_waits_for_nothing(void **state)
 {
@@ -186,6 +204,8 @@ int main(void)
 		RUN(detach_is_taken_back),
 		RUN(detach_of_an_in_process_worker_is_nothing),
 		RUN(detach_counts_no_time_of_a_stall_or_an_outage),
+		RUN(detach_is_stored),
+		RUN(detached_strays_are_left_alone),
 		RUN(given_back_waits_for_nothing),
 		RUN(gone_is_told_once),
 		RUN(view_of_a_worker),

@@ -121,14 +121,14 @@ static void test_retry_delay_is_capped(void **state)
 			assert_true(S.out.at[i].retry_in_ns >= 30 * NS_PER_S && S.out.at[i].retry_in_ns <= 33 * NS_PER_S);
 }
 
-/* By the store's word, which may be longer than what was asked for; by a client's, at once or after a lease. */
+/* By the store's word, which may be longer than what was asked for. */
 static void test_due_as_the_store_says(void **state)
 {
 	start(NULL);
 	S.show = SHOW_FILL;
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" },
-	   { "recorded p1 t1/1 tok=7 recorded again in=5", "ack t1/1 p1 recorded" }, { "wait 4", "" }, { "wait 1", "due" },
+	   { "recorded p1 t1/1 tok=7 recorded again in=1", "ack t1/1 p1 recorded" }, { "wait 1", "due" },
 	   { "due t1/1", "preempt t1/2 w1#1" });
 }
 

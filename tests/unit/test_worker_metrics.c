@@ -190,7 +190,7 @@ static int set_up(void **state)
 		return -1;
 	dir_fd = open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	metrics_reader_init(&r);
-	return mkdirat(dir_fd, "a", 0700);
+	return mkdirat(dir_fd, "a", 0700) < 0 ? -1 : mkdirat(dir_fd, "a/io", 0700);
 }
 
 static int tear_down(void **state)
@@ -210,7 +210,7 @@ static void write_file(const char *name, int flags, const char *text, size_t tim
 	close(fd);
 }
 
-static void append(const char *text) { write_file("a/metrics", O_APPEND, text, 1); }
+static void append(const char *text) { write_file("a/" STATE_METRICS, O_APPEND, text, 1); }
 
 /* Reads on until there is nothing more now. */
 static enum metrics_read read_on(bool last)
@@ -270,13 +270,13 @@ static void numbers_go_on_in_another_file(void **state)
 	append("{\"x\":1}\n{\"x\":1}\n");
 	read_on(false);
 	assert_string_equal(sent(), "1: 1 2");
-	write_file("a/metrics", O_TRUNC, "{\"x\":1}\n", 1);
+	write_file("a/" STATE_METRICS, O_TRUNC, "{\"x\":1}\n", 1);
 	read_on(false);
 	assert_string_equal(sent(), "3: 3");
 	/* Replaced while half a line, which is a line, has not been read. */
 	append("{\"step\":9,\"x\":1}");
 	write_file("a/new", 0, "{\"x\":1}\n", 1);
-	assert_int_equal(renameat(dir_fd, "a/new", dir_fd, "a/metrics"), 0);
+	assert_int_equal(renameat(dir_fd, "a/new", dir_fd, "a/" STATE_METRICS), 0);
 	read_on(false);
 	assert_string_equal(sent(), "4: 9 10");
 	/* Sent again from what is still there: only of the last file. */
@@ -304,7 +304,7 @@ static void sent_again_after_a_reconnect(void **state)
 	read_on(true);
 	assert_true(metrics_reader_is_done(&r));
 	/* The outcome was not answered: once more, and from a file whose directory is gone. */
-	assert_int_equal(unlinkat(dir_fd, "a/metrics", 0), 0);
+	assert_int_equal(unlinkat(dir_fd, "a/" STATE_METRICS, 0), 0);
 	metrics_reader_rewind(&r, 3);
 	assert_false(metrics_reader_is_done(&r));
 	assert_int_equal(metrics_reader_read(&r, dir_fd, "", 1000000, true), METRICS_ENDED);
@@ -319,7 +319,7 @@ static void sent_again_after_a_reconnect(void **state)
 
 static void parts_and_limits(void **state)
 {
-	write_file("a/metrics", 0, "{\"x\":1}\n", 3500);
+	write_file("a/" STATE_METRICS, 0, "{\"x\":1}\n", 3500);
 	size_t got = 0;
 	while (metrics_reader_read(&r, dir_fd, "a", 2345, true) != METRICS_ENDED || metrics_reader_has_news(&r)) {
 		assert_true(r.n_points <= METRICS_BATCH_POINTS);
@@ -340,7 +340,7 @@ static void parts_and_limits(void **state)
 
 static void a_full_one_waits(void **state)
 {
-	write_file("a/metrics", 0, "{\"x\":1}\n", 1500);
+	write_file("a/" STATE_METRICS, 0, "{\"x\":1}\n", 1500);
 	while (metrics_reader_read(&r, dir_fd, "a", 1000000, false) != METRICS_FULL)
 		;
 	assert_int_equal(r.n_points, METRICS_BATCH_POINTS);
@@ -352,16 +352,16 @@ static void a_full_one_waits(void **state)
 
 static void strange_files(void **state)
 {
-	assert_int_equal(symlinkat("/etc/passwd", dir_fd, "a/metrics"), 0);
+	assert_int_equal(symlinkat("/etc/passwd", dir_fd, "a/" STATE_METRICS), 0);
 	assert_int_equal(read_on(false), METRICS_NOTHING);
-	assert_int_equal(unlinkat(dir_fd, "a/metrics", 0), 0);
-	assert_int_equal(mkfifoat(dir_fd, "a/metrics", 0600), 0);
+	assert_int_equal(unlinkat(dir_fd, "a/" STATE_METRICS, 0), 0);
+	assert_int_equal(mkfifoat(dir_fd, "a/" STATE_METRICS, 0600), 0);
 	assert_int_equal(read_on(false), METRICS_NOTHING);
-	assert_int_equal(unlinkat(dir_fd, "a/metrics", 0), 0);
-	assert_int_equal(mkdirat(dir_fd, "a/metrics", 0700), 0);
+	assert_int_equal(unlinkat(dir_fd, "a/" STATE_METRICS, 0), 0);
+	assert_int_equal(mkdirat(dir_fd, "a/" STATE_METRICS, 0700), 0);
 	assert_int_equal(read_on(false), METRICS_NOTHING);
 	assert_int_equal(r.fd, -1);
-	assert_int_equal(unlinkat(dir_fd, "a/metrics", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(dir_fd, "a/" STATE_METRICS, AT_REMOVEDIR), 0);
 	/* What a program writes beside it costs it its own numbers, no more. */
 	write_file("a/metrics-base", 0, "9223372036854775807 1 1 1\n", 1);
 	append("{\"x\":1}\n");

@@ -15,7 +15,9 @@
  *   status      struct sup_status, replaced by rename: at the start, at the first process's end, at the tree's
  *
  * An agent may be newer than the supervisor that it adopts, or older: structs only grow at their end, each says its
- * size, a reader takes what it knows and reads the rest as zero.  SUP_VERSION changes when that is not enough. */
+ * size, a reader takes what it knows and reads the rest as zero; what version 1 has is always there.  A packet of an
+ * unknown type is passed over, any other that is not as here costs the connection.  SUP_VERSION changes when that is
+ * not enough. */
 #ifndef REINS_SUPERVISOR_WIRE_H
 #define REINS_SUPERVISOR_WIRE_H
 
@@ -25,13 +27,14 @@
 #define SUP_FD 3
 #define SUP_NEVER INT64_MAX
 #define SUP_TEXT_MAX 512 /* NUL included */
+#define SUP_PACKET_MAX 4096
 
 enum sup_type {
 	/* agent to supervisor */
 	SUP_JOB = 1,   /* struct sup_job, once, with descriptors: attempt's directory, job, [stdin] */
 	SUP_DEADLINES, /* struct sup_deadlines, at every renewal */
 	SUP_STOP,      /* struct sup_stop; a second one may only make it quicker */
-	SUP_SEEN,      /* struct sup_head: the newest SUP_STATUS was read; the log's growth may be told again */
+	SUP_SEEN,      /* struct sup_head, for each SUP_STATUS that was read: the log's growth may be told again */
 	/* supervisor to agent */
 	SUP_STATUS,    /* struct sup_status: the whole state, whenever it changes. News of the log alone wait for SUP_SEEN */
 };
@@ -46,11 +49,13 @@ struct sup_deadlines {
 	struct sup_head head;
 	int64_t term_boot_ns;   /* exclusive lease: SIGTERM */
 	int64_t kill_boot_ns;   /* exclusive lease: SIGKILL from then on */
-	int64_t orphan_boot_ns; /* without an agent: the tree is ended then. Never read while an agent is connected */
+	/* Without an agent: the tree is ended then.  Never read while an agent is connected; an agent that waits for its
+	 * master for long renews it, else its own end is the tree's at once. */
+	int64_t orphan_boot_ns;
 };
 
 /* The job itself is in a memfd: struct sup_job_file, then NUL-terminated strings in this order:
- *   directory to start in; search path; user to run as ("" for none);
+ *   directory to start in; search path; user to run as, by name or number ("" for none);
  *   n_join directories of cgroups; n_argv words of the program; n_env "NAME=value". */
 struct sup_job {
 	struct sup_head head;
@@ -75,8 +80,8 @@ struct sup_job_file {
 	int64_t processes;        /* RLIMIT_NPROC; 0: as it is */
 	int64_t timeout_ns;       /* of the run, from its start; 0: none */
 	int64_t kill_grace_ns;    /* after SIGTERM for timeout, orphan, or a SUP_STOP that names none */
-	int64_t log_head_bytes;   /* see worker/log_file.h */
-	int64_t log_ring_bytes;
+	int64_t log_head_bytes;   /* see worker/log_file.h; at least 1 */
+	int64_t log_ring_bytes;   /* at least 2 */
 	int64_t stuck_after_ns;   /* SIGKILL for this long and not empty: said so (SUP_STUCK), and tried on */
 };
 
@@ -84,16 +89,19 @@ struct sup_stop {
 	struct sup_head head;
 	int32_t reason;      /* any number of the agent's; comes back in sup_status.stop_reason */
 	int32_t pad;
-	int64_t grace_ns;    /* from SIGTERM to SIGKILL; 0: SIGKILL at once */
-	char text[SUP_TEXT_MAX];
+	int64_t grace_ns;    /* from SIGTERM to SIGKILL; 0: SIGKILL at once; below 0: the job's kill_grace_ns */
+	char text[SUP_TEXT_MAX]; /* comes back in sup_status.text */
 };
 
 enum sup_phase {
 	SUP_STARTING = 1,
 	SUP_RUNNING,       /* exec succeeded */
-	SUP_LAUNCH_FAILED, /* exec did not; `text` says why. SUP_EMPTY follows */
-	SUP_EXITED,        /* the first process has ended; what is left of the tree is being ended */
-	SUP_EMPTY,         /* no process is left and the log is whole. The supervisor ends after this */
+	SUP_LAUNCH_FAILED, /* exec did not; `text` says why. SUP_EMPTY follows, never SUP_EXITED */
+	SUP_EXITED,        /* the first process has ended; what is left of the tree is being ended: at once, or when the
+	                    * grace of a stop that had begun is over */
+	SUP_EMPTY,         /* no process is left and the log is whole. launch_errno > 0 tells a launch that failed.  The
+	                    * supervisor ends as soon as every status was answered with SUP_SEEN, the agent has
+	                    * closed, or a second has passed */
 };
 
 enum sup_stopped_by {
@@ -112,7 +120,7 @@ struct sup_status {
 	/* Who began to stop it before the first process ended; the first one counts. */
 	int32_t stopped_by;       /* enum sup_stopped_by */
 	int32_t stop_reason;      /* of SUP_STOP */
-	int32_t launch_errno;
+	int32_t launch_errno;     /* 0: exec did not fail */
 	int32_t launch_own;       /* the failure is the worker's (no process, no directory, no cgroup), not the program's */
 	int32_t exit_code, signal; /* from SUP_EXITED on; signal > 0: ended by it */
 	int32_t oom_kills;        /* by the cgroup's counter, in SUP_EMPTY */
@@ -120,9 +128,12 @@ struct sup_status {
 	int32_t pid;              /* of the first process */
 	int32_t pad;
 	int64_t started_wall_us, exited_wall_us; /* 0: not yet */
-	int64_t log_end;          /* offset after the last byte that is whole in the log's files or counted as dropped there */
-	int64_t log_dropped;      /* of these, bytes that could not be written (disk full) */
-	char text[SUP_TEXT_MAX];  /* launch failure, or what is stuck; valid UTF-8 not promised */
+	/* Offset after the last byte that is whole in the log's files or counted as dropped there.  In SUP_EMPTY: the end of
+	 * all output; what the files lack before it was dropped (the disk was still full). */
+	int64_t log_end;
+	int64_t log_dropped;      /* bytes that could not be written (disk full), told in the files or not yet */
+	/* What is stuck, else why the launch failed, else the text of the SUP_STOP that counted; valid UTF-8 not promised. */
+	char text[SUP_TEXT_MAX];
 };
 
 struct sup_identity {

@@ -11,16 +11,16 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
-#define COLUMNS "4u4t244yy8ww88ttb4"
+#define COLUMNS "4u4t244yy8ww88ttb48"
 #define INPUT                                                                                                   \
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int2[], "     \
 	"$6::int4[], $7::int4[], $8::bytea[], $9::bytea[], $10::int8[], $11::timestamptz[], $12::timestamptz[], "       \
-	"$13::int8[], $14::int8[], $15::text[], $16::text[], $17::bool[], $18::int4[]) AS i(ord, task_id, attempt, "    \
+	"$13::int8[], $14::int8[], $15::text[], $16::text[], $17::bool[], $18::int4[], $19::int8[]) AS i(ord, task_id, attempt, "    \
 	"worker, outcome, exit_code, signal, error, result, too_large, began, finished, log_end, retry_ns, words, "     \
-	"devices, oom, lost_limit)), "
+	"devices, oom, lost_limit, log_dropped)), "
 #define SAID                                                                                                    \
 	"i.ord, i.worker, i.outcome, i.exit_code, i.signal, i.error, i.result, i.too_large, i.began, "                  \
-	"coalesce(i.finished, now()) AS finished, i.log_end, i.retry_ns, i.oom, i.lost_limit, "
+	"coalesce(i.finished, now()) AS finished, i.log_end, i.retry_ns, i.oom, i.lost_limit, i.log_dropped, "
 /* What the policy asks for at least; the power stays far below what a float8 can hold. */
 #define ASKED                                                                                                   \
 	"floor(least(CASE WHEN backoff_max_ns > 0 THEN backoff_max_ns ELSE 1000000000000000000 END::float8, "           \
@@ -57,17 +57,17 @@ static const char record_sql[] = INPUT
 	/* where it goes */
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, dispatched_at, started_at, "
 	"finished_at, cancel_requested_at, exit_code, signal, log_end, result_too_large, worker, error, result, instance, session, "
-	"lease_ns, devices, cause, oom_killed) "
+	"lease_ns, devices, cause, oom_killed, log_dropped) "
 	"SELECT task_id, state, outcome, attempt, failures + failed, losses + lost, true, dispatched_at, coalesce(began, started_at), "
 	"finished, cancel_requested_at, exit_code, signal, log_end, too_large, worker, error, result, instance, session, lease_ns, "
-	"devices, cause, oom FROM x WHERE state <> 1 "
+	"devices, cause, oom, log_dropped FROM x WHERE state <> 1 "
 	"UNION ALL SELECT task_id, 3, outcome, attempt, failures, losses - counted::int, true, dispatched_at, "
 	"coalesce(began, started_at), finished, NULL, exit_code, signal, log_end, too_large, worker, error, result, instance, session, "
-	"lease_ns, devices, NULL, oom FROM o), "
+	"lease_ns, devices, NULL, oom, log_dropped FROM o), "
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
-	"finished_at, exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed) "
+	"finished_at, exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed, log_dropped) "
 	"SELECT task_id, attempt, outcome, true, lost = 1, lease_ns, dispatched_at, coalesce(began, started_at), finished, exit_code, "
-	"signal, log_end, worker, error, instance, session, devices, cause, oom FROM x WHERE state = 1), "
+	"signal, log_end, worker, error, instance, session, devices, cause, oom, log_dropped FROM x WHERE state = 1), "
 	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE_WITH("", "failures + failed", "losses + lost")
 	" FROM x WHERE state = 1 AND due_ns <= 0), "
 	"d AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT " PG_CORE_WITH("", "failures + failed", "losses + lost")
@@ -80,7 +80,7 @@ static const char record_sql[] = INPUT
 	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) THEN 9 "
 	"WHEN e.known THEN 1 WHEN a.known THEN 1 "
 	"WHEN p.known THEN 9 ELSE 2 END, coalesce(e.state, 2), 0, "
-	"i.task_id, 0, 0, i.attempt, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM rest i "
+	PG_CORE_NONE " FROM rest i "
 	"LEFT JOIN LATERAL (SELECT true AS known, e.state FROM ended e WHERE e.task_id = i.task_id AND e.attempt = i.attempt "
 	"AND e.worker = i.worker COLLATE \"C\" AND e.reported OFFSET 0) e ON true "
 	"LEFT JOIN LATERAL (SELECT true AS known FROM attempt a WHERE a.task_id = i.task_id AND a.attempt = i.attempt "
@@ -121,6 +121,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 		pg_text(ps, 15, b->note ? NULL : o->devices);
 		pg_bool(ps, 16, o->oom_killed);
 		pg_int4(ps, 17, o->lost_limit);
+		pg_int8(ps, 18, o->log_dropped);
 	}
 	return true;
 }
@@ -133,9 +134,8 @@ static int read_verdict(struct store_record *o, const PGresult *r, int row)
 		o->ret_state = (enum store_state)pg_get_int(r, row, 2);
 		o->ret_due_in_ns = o->ret_state == STORE_PENDING ? pg_get_int8(r, row, 3) : 0;
 		pg_get_core(r, row, 4, &o->ret_task);
-		free(o->ret_queue);
-		o->ret_queue = xstrdup(o->ret_task.queue);
-		o->ret_task.queue = o->ret_queue;
+		free(o->ret_texts);
+		o->ret_texts = store_texts(&o->ret_task);
 		return 0;
 	case 1:
 		/* Sent before and lost: then it was this very report that was recorded. */

@@ -35,7 +35,7 @@ static const char retry_sql[] =
 	"WHEN r.task_id IS NOT NULL THEN 11 WHEN p.task_id IS NOT NULL THEN 10 ELSE 9 END, coalesce(e.attempt, r.attempt, p.attempt), "
 	"coalesce((extract(epoch FROM p.due_at - now()) * 1000000)::int8, 0), "
 	"i.task_id, i.seq, i.neg_priority, coalesce(p.attempt, 0), coalesce(p.failures, 0), coalesce(p.losses, 0), "
-	PG_TASK_ASKS_OF("i.") " FROM i "
+	PG_ASKS_OF("i.") " FROM i "
 	"LEFT JOIN LATERAL (SELECT e.state, e.attempt FROM ended e WHERE e.task_id = i.task_id OFFSET 0) e ON true "
 	"LEFT JOIN LATERAL (SELECT r.task_id, r.attempt FROM running r WHERE r.task_id = i.task_id OFFSET 0) r ON true "
 	"LEFT JOIN LATERAL (SELECT p.task_id, p.attempt, p.failures, p.losses, NULL::timestamptz AS due_at FROM ready p WHERE "

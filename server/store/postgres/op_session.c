@@ -13,7 +13,7 @@ static const char number_sql[] =
 	"now(), master, info FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) AS i(id, instance, master, info) "
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
-	"master = excluded.master, info = excluded.info, heard_at = NULL "
+	"master = excluded.master, info = excluded.info, heard_at = NULL, detached_until = NULL "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define HELD                                                                                                     \
@@ -21,10 +21,11 @@ static const char number_sql[] =
 	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, worker) CROSS JOIN LATERAL "   \
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
 
-/* Where an attempt's log ends; octet_length doesn't read the bytes. */
+/* Where an attempt's log ends, octet_length doesn't read the bytes; and what is not kept of it. */
 #define LOG_END(of)                                                                                              \
-	"coalesce((SELECT g.off + octet_length(g.data) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
-	".attempt ORDER BY g.off DESC LIMIT 1), 0)"
+	"coalesce((SELECT g.off + octet_length(g.data) + coalesce(g.dropped, 0) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
+	".attempt ORDER BY g.off DESC LIMIT 1), 0), coalesce((SELECT sum(g.dropped)::int8 FROM log g WHERE g.task_id = " of \
+	".task_id AND g.attempt = " of ".attempt AND g.dropped IS NOT NULL), 0)"
 
 #define METRICS_END(of) \
 	"coalesce((SELECT max(n.number) FROM metric n WHERE n.task_id = " of ".task_id AND n.attempt = " of ".attempt), 0)"
@@ -159,7 +160,7 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
 	pg_get_core(r, row, 1, ret);
-	ret->queue = store_mem_copy(mem_of(o), ret->queue, strlen(ret->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static int read_adopted(struct pg_batch *b, const PGresult *r)
@@ -175,7 +176,8 @@ static int read_adopted(struct pg_batch *b, const PGresult *r)
 		a->lease_ns = pg_get_int8(r, row, 1 + PG_CORE_COLUMNS);
 		a->cancel_wish = pg_get_bool(r, row, 2 + PG_CORE_COLUMNS);
 		a->log_stored = pg_get_int8(r, row, 3 + PG_CORE_COLUMNS);
-		a->metrics_stored = pg_get_int8(r, row, 4 + PG_CORE_COLUMNS);
+		a->log_dropped = pg_get_int8(r, row, 4 + PG_CORE_COLUMNS);
+		a->metrics_stored = pg_get_int8(r, row, 5 + PG_CORE_COLUMNS);
 	}
 	return 0;
 }

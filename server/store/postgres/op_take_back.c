@@ -59,9 +59,8 @@ static void pending(struct store_take_back *o, const PGresult *r, int row)
 {
 	o->ret_verdict = CORE_TAKE_BACK_PENDING;
 	pg_get_core(r, row, 2, &o->ret_task);
-	free(o->ret_queue);
-	o->ret_queue = xstrdup(o->ret_task.queue);
-	o->ret_task.queue = o->ret_queue;
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static int read_verdict(struct store_take_back *o, const PGresult *r, int row)

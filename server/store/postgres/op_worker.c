@@ -1,4 +1,5 @@
-/* WORKERS: what the store knows of workers.  WORKER_GONE: the lease of one is over.  DRAIN: an operator's wish. */
+/* WORKERS: what the store knows of workers.  WORKER_GONE: the lease of one is over.
+ * DETACHED: one leaves its programs running.  DRAIN: an operator's wish. */
 #include <errno.h>
 #include <string.h>
 
@@ -108,6 +109,23 @@ static bool build_gone(struct pg_batch *b, struct pg_params *ps)
 static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
 
 const struct pg_stmt pg_worker_gone_stmts[1] = {{gone_sql, "t88", build_gone, read_nothing}};
+
+static const char detached_sql[] =
+	"UPDATE worker w SET detached_until = CASE WHEN i.us > 0 THEN now() + i.us * interval '1 microsecond' END FROM "
+	"unnest($1::text[], $2::int8[], $3::int8[]) AS i(id, session, us) WHERE w.id = i.id COLLATE \"C\" AND w.session = i.session";
+
+static bool build_detached(struct pg_batch *b, struct pg_params *ps)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		const struct store_detached *o = container_of(b->ops[i], struct store_detached, op);
+		pg_text(ps, 0, o->worker);
+		pg_int8(ps, 1, o->session);
+		pg_int8(ps, 2, o->within_ns / NS_PER_US);
+	}
+	return true;
+}
+
+const struct pg_stmt pg_detached_stmts[1] = {{detached_sql, "t88", build_detached, read_nothing}};
 
 static const char drain_sql[] =
 	"UPDATE worker w SET drain_mode = i.mode, drain_within_ns = i.within_ns, drain_reason = i.reason FROM "

@@ -75,7 +75,11 @@ static size_t record_bytes(const struct store_op *op)
 
 static size_t log_append_bytes(const struct store_op *op)
 {
-	return 100 + OP(store_log_append, op)->data->len;
+	const struct store_log_append *o = OP(store_log_append, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 100 + (o->pieces[i].data ? o->pieces[i].data->len : 0);
+	return n;
 }
 
 static size_t metrics_bytes(const struct store_op *op)
@@ -104,27 +108,21 @@ static int session_order(const struct store_op *a, const struct store_op *b)
 	return strcmp(OP(store_session_open, a)->worker, OP(store_session_open, b)->worker);
 }
 
-static bool drain_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
-{
-	const char *w = OP(store_drain, op)->worker;
-	return one_key(at, w, strlen(w), ret, ret_len);
-}
-
-static int drain_order(const struct store_op *a, const struct store_op *b)
-{
-	return strcmp(OP(store_drain, a)->worker, OP(store_drain, b)->worker);
-}
-
-static bool worker_gone_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
-{
-	const char *w = OP(store_worker_gone, op)->worker;
-	return one_key(at, w, strlen(w), ret, ret_len);
-}
-
-static int worker_gone_order(const struct store_op *a, const struct store_op *b)
-{
-	return strcmp(OP(store_worker_gone, a)->worker, OP(store_worker_gone, b)->worker);
-}
+#define BY_WORKER(kind)                                                                                   \
+	static bool kind##_key(const struct store_op *op, const void **at, const void **ret,              \
+			       size_t *ret_len)                                                           \
+	{                                                                                                 \
+		const char *w = OP(store_##kind, op)->worker;                                             \
+		return one_key(at, w, strlen(w), ret, ret_len);                                           \
+	}                                                                                                 \
+	static int kind##_order(const struct store_op *a, const struct store_op *b)                       \
+	{                                                                                                 \
+		return strcmp(OP(store_##kind, a)->worker, OP(store_##kind, b)->worker);                  \
+	}
+BY_WORKER(drain)
+BY_WORKER(worker_gone)
+BY_WORKER(detached)
+#undef BY_WORKER
 
 static bool beat_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
@@ -148,6 +146,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_FILL] = {STMTS(fill), .max_ops = 64},
 	[STORE_QUEUES] = {STMTS(queues), .max_ops = 1},
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
+	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},
@@ -157,6 +156,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_LIST] = {STMTS(list), .reads = true, .max_ops = 1},
 	[STORE_WORKERS] = {STMTS(workers), .reads = true, .max_ops = 1},
 	[STORE_WORKER_GONE] = {STMTS(worker_gone), .kept = true, .key = worker_gone_key, .order = worker_gone_order},
+	[STORE_DETACHED] = {STMTS(detached), .kept = true, .key = detached_key, .order = detached_order},
 	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},

@@ -5,7 +5,7 @@
 
 enum {
 	STATE = PG_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL,
-	TOO_LARGE, DISPATCHED, LOG_END, RESULT_LEN, INSTANCE, SESSION, LEASE, DEVICES, CAUSE, OOM, ERROR, RESULT, SPEC, COLUMNS
+	TOO_LARGE, DISPATCHED, LOG_END, LOG_DROPPED, RESULT_LEN, INSTANCE, SESSION, LEASE, DEVICES, CAUSE, OOM, ERROR, RESULT, SPEC, COLUMNS
 };
 _Static_assert(COLUMNS == PG_VIEW_COLUMNS, "PG_VIEW_COLUMNS");
 
@@ -34,7 +34,7 @@ int pg_get_view(const PGresult *r, int row, int col, struct store_task *ret, str
 	if (rc < 0)
 		return rc;
 	pg_get_core(r, row, col, &t.core);
-	t.core.queue = store_mem_copy(mem, t.core.queue, strlen(t.core.queue));
+	store_mem_texts(mem, &t.core);
 	t.losses = pg_get_int(r, row, col + PG_CORE_LOSSES);
 	t.state = (enum store_state)pg_get_int(r, row, col + STATE);
 	t.worker = pg_get_text_or_null(r, row, col + WORKER, mem);
@@ -77,6 +77,7 @@ void pg_get_view_attempt(const PGresult *r, int row, int col, struct store_task 
 		.signal = t->signal,
 		.error = t->error,
 		.log_end = pg_get_int8(r, row, col + LOG_END),
+		.log_dropped = pg_get_int8(r, row, col + LOG_DROPPED),
 		.session = pg_get_int8(r, row, col + SESSION),
 		.lease_ns = pg_get_int8(r, row, col + LEASE),
 		.devices = pg_get_text_or_null(r, row, col + DEVICES, mem),
@@ -90,7 +91,7 @@ void pg_get_view_attempt(const PGresult *r, int row, int col, struct store_task 
 
 enum {
 	A_ATTEMPT, A_WORKER, A_OUTCOME, A_DISPATCHED, A_STARTED, A_FINISHED, A_EXIT_CODE, A_SIGNAL, A_LOG_END, A_ERROR, A_INSTANCE,
-	A_SESSION, A_LEASE, A_DEVICES, A_CAUSE, A_OOM, A_OPEN
+	A_SESSION, A_LEASE, A_DEVICES, A_CAUSE, A_OOM, A_LOG_DROPPED, A_OPEN
 };
 _Static_assert(A_OPEN == PG_FORMER_N, "PG_FORMER_N");
 
@@ -109,6 +110,7 @@ static struct store_attempt_row former(const PGresult *r, int row, int col, stru
 		.signal = pg_get_int(r, row, col + A_SIGNAL),
 		.error = pg_get_bytes(r, row, col + A_ERROR, mem),
 		.log_end = pg_get_int8(r, row, col + A_LOG_END),
+		.log_dropped = pg_get_int8(r, row, col + A_LOG_DROPPED),
 		.session = pg_get_int8(r, row, col + A_SESSION),
 		.lease_ns = pg_get_int8(r, row, col + A_LEASE),
 		.devices = pg_get_text_or_null(r, row, col + A_DEVICES, mem),

@@ -14,16 +14,15 @@
 
 /* `first` is an SQL condition: only where it holds the wide columns are sent; these have names of their own, and so has
  * `id`. */
-#define PG_VIEW_COLUMNS 40
+#define PG_VIEW_COLUMNS 43
 #define PG_VIEW(first, spec, result)                                                                       \
 	"t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "               \
-	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), t.cpu, t.memory, t.gpus, t.exclusive, " \
-	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, " \
+	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), " PG_ASKS_OF("t.") ", " \
 	"CASE WHEN e.task_id IS NOT NULL THEN e.state::int WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END, "     \
 	"coalesce(r.worker, e.worker), t.owner, t.created_at, coalesce(d.due_at, t.run_at), "                  \
 	"coalesce(r.started_at, e.started_at), e.finished_at, "                                                \
 	"coalesce(r.cancel_requested_at, e.cancel_requested_at), coalesce(e.outcome, 0)::int, e.exit_code, e.signal, " \
-	"e.result_too_large, coalesce(r.dispatched_at, e.dispatched_at), coalesce(e.log_end, 0), "             \
+	"e.result_too_large, coalesce(r.dispatched_at, e.dispatched_at), coalesce(e.log_end, 0), e.log_dropped, "             \
 	"octet_length(e.result), coalesce(r.instance, e.instance), coalesce(r.session, e.session), coalesce(r.lease_ns, e.lease_ns), " \
 	"coalesce(r.devices, e.devices), coalesce(r.cause, e.cause), e.oom_killed, CASE WHEN " first " THEN e.error END AS v_error, CASE WHEN " first " THEN " result " END AS v_result, CASE WHEN " first \
 	" THEN " spec " END AS v_spec"
@@ -40,8 +39,8 @@ void pg_get_view_attempt(const PGresult *r, int row, int col, struct store_task 
 #define PG_FORMER_MAX "200"
 #define PG_FORMER_COLUMNS                                                                                    \
 	"a.attempt, a.worker, a.outcome, a.dispatched_at, a.started_at, a.finished_at, a.exit_code, a.signal, a.log_end, a.error, " \
-	"a.instance, a.session, a.lease_ns, a.devices, a.cause, a.oom_killed"
-#define PG_FORMER_N 16
+	"a.instance, a.session, a.lease_ns, a.devices, a.cause, a.oom_killed, a.log_dropped"
+#define PG_FORMER_N 17
 /* Puts rows [first, first + n) in front of the view's own attempt: PG_FORMER_COLUMNS from `col` on, and whether the attempt
  * is open.  Those that a statement behind the view's has found to be newer than the view are left out. */
 void pg_get_attempts(const PGresult *r, int first, int n, int col, struct store_task *t, struct store_mem **mem);

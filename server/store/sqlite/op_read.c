@@ -10,11 +10,11 @@
 #define VIEW(spec, result)                                                                                          \
 	"SELECT t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "             \
 	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), t.cpu, t.memory, t.gpus, t.exclusive, "     \
-	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, "    \
+	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, t.handler, t.custom, "    \
 	"CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END AS state, "           \
 	"coalesce(r.worker, e.worker), t.owner, t.created_us, coalesce(d.due_us, t.run_at_us), "                     \
 	"coalesce(r.started_us, e.started_us), e.finished_us, coalesce(r.cancel_us, e.cancel_us), e.outcome, "       \
-	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, " \
+	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, e.log_dropped, " \
 	"length(e.result), coalesce(r.instance, e.instance), coalesce(r.session, e.session), coalesce(r.lease_ns, e.lease_ns), " \
 	"coalesce(r.devices, e.devices), coalesce(r.cause, e.cause), e.oom_killed, p.open_worker IS NOT NULL, e.error, " \
 	result ", " spec " FROM "
@@ -25,13 +25,13 @@
 
 enum {
 	STATE = SQ_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL, TOO_LARGE,
-	DISPATCHED, LOG_END, RESULT_LEN, INSTANCE, SESSION, LEASE, DEVICES, CAUSE, OOM, OPEN, ERROR, RESULT, SPEC
+	DISPATCHED, LOG_END, LOG_DROPPED, RESULT_LEN, INSTANCE, SESSION, LEASE, DEVICES, CAUSE, OOM, OPEN, ERROR, RESULT, SPEC
 };
 
 static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
 static const char attempts_sql[] =
 	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error, "
-	"instance, session, lease_ns, devices, cause, oom_killed FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
+	"instance, session, lease_ns, devices, cause, oom_killed, log_dropped FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
 
 /* First which rows: ?1 below this id, ?2 queue or null, ?3 states or 0, ?4 as many and one more.  Then one by one, so
  * that no wide row is read, or sorted, beyond the bytes asked for. */
@@ -75,7 +75,7 @@ static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, s
 		.cause = sq_text_copy(q, CAUSE, mem),
 	};
 	sq_core_read_task(q, 0, &t->core);
-	t->core.queue = sq_text_copy(q, SQ_CORE_COLUMNS - 1, mem);
+	store_mem_texts(mem, &t->core);
 	t->spec = sq_blob(db, q, SPEC);
 }
 
@@ -104,6 +104,7 @@ static struct store_attempt_row newest(const struct store_task *t, sqlite3_stmt 
 		.signal = t->signal,
 		.error = t->error,
 		.log_end = sq_int(q, LOG_END),
+		.log_dropped = sq_int(q, LOG_DROPPED),
 		.session = sq_int(q, SESSION),
 		.lease_ns = sq_int(q, LEASE),
 		.devices = sq_text_copy(q, DEVICES, mem),
@@ -140,6 +141,7 @@ static void add_former(struct sq_db *db, struct store_task *t, int32_t max, bool
 			.devices = sq_text_copy(q, 13, mem),
 			.cause = sq_text_copy(q, 14, mem),
 			.oom_killed = sq_int(q, 15) != 0,
+			.log_dropped = sq_int(q, 16),
 		};
 		a->has_instance = read_instance(q, 10, a->instance);
 		a->open = open && a->attempt == t->core.attempt;

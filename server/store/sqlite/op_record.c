@@ -60,6 +60,7 @@ static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running 
 		.finished_us = o->finished_wall_us ? o->finished_wall_us : x->now_wall_us,
 		.cancel_us = r->cancel_us,
 		.log_end = o->log_end,
+		.log_dropped = o->log_dropped,
 		.too_large = o->result_too_large,
 		.worker = r->worker,
 		.error = o->error,
@@ -93,8 +94,8 @@ static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running 
 	o->ret_state = state;
 	o->ret_due_in_ns = state == STORE_PENDING ? due_ns : 0;
 	o->ret_task = r->core.task;
-	free(o->ret_queue);
-	o->ret_task.queue = o->ret_queue = xstrdup(r->core.queue);
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static sqlite3_stmt *about(struct sq_db *db, const char *sql, const struct store_record *o)

@@ -10,7 +10,7 @@ static const char worker_get_sql[] =
 static const char worker_put_sql[] =
 	"INSERT INTO worker (id, instance, session, opened_us, master, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
 	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
-	"info = excluded.info, heard_us = NULL";
+	"info = excluded.info, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";
@@ -20,7 +20,7 @@ static struct store_mem **mem_of(struct store_session_open *o) { return (struct 
 static void keep_task(struct store_session_open *o, const struct sq_core *c, struct core_task *ret)
 {
 	*ret = c->task;
-	ret->queue = store_mem_copy(mem_of(o), c->queue, strlen(c->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static void keep_adopted(struct store_session_open *o, const struct sq_running *r, struct core_adopted *ret)
@@ -28,6 +28,7 @@ static void keep_adopted(struct store_session_open *o, const struct sq_running *
 	keep_task(o, &r->core, &ret->task);
 	ret->lease_ns = r->lease_ns;
 	ret->cancel_wish = r->cancel_us != 0;
+	ret->log_stored = ret->log_dropped = 0;
 }
 
 static void number(struct sq_ctx *x, struct store_session_open *o)
@@ -88,10 +89,15 @@ static void adopt_all(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_fenced = store_mem_get(mem_of(o), o->n_held * sizeof(*o->ret_fenced));
 	for (size_t i = 0; i < o->n_held && !x->db.rc; i++) {
 		struct sq_running r;
-		if (adopt(x, o, &o->held[i], &r))
-			keep_adopted(o, &r, &o->ret_adopted[o->ret_n_adopted++]);
-		else
+		if (!adopt(x, o, &o->held[i], &r)) {
 			o->ret_fenced[o->ret_n_fenced++] = o->held[i];
+			continue;
+		}
+		struct core_adopted *a = &o->ret_adopted[o->ret_n_adopted++];
+		keep_adopted(o, &r, a);
+		/* Without the logs it is all sent again. */
+		if (x->logs.h)
+			a->log_stored = sq_log_end(&x->logs, &o->held[i], &a->log_dropped);
 	}
 }
 
@@ -139,7 +145,7 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_waiting = store_mem_get(mem_of(o), n * sizeof(*o->ret_waiting));
 	for (size_t i = 0; i < n && !x->db.rc; i++) {
 		struct sq_running *r = &rows[i];
-		r->core.task.queue = r->core.queue; /* it moved with the array */
+		sq_core_moved(&r->core); /* with the array */
 		bool replaced = memcmp(r->instance, o->instance, sizeof(r->instance)) != 0;
 		if (r->core.task.exclusive && replaced) {
 			wait_for_lease(x, o, r);

@@ -21,6 +21,6 @@ void sq_take_back_run(struct sq_ctx *x, struct store_op *op)
 	}
 	o->ret_verdict = CORE_TAKE_BACK_PENDING;
 	o->ret_task = r.core.task;
-	free(o->ret_queue);
-	o->ret_task.queue = o->ret_queue = xstrdup(r.core.queue);
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }

@@ -1,4 +1,5 @@
-/* WORKERS: what the store knows of workers.  WORKER_GONE: the lease of one is over.  DRAIN: an operator's wish. */
+/* WORKERS: what the store knows of workers.  WORKER_GONE: the lease of one is over.
+ * DETACHED: one leaves its programs running.  DRAIN: an operator's wish. */
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
@@ -13,6 +14,7 @@ static const char all_sql[] = "SELECT " COLUMNS "w.info" FROM "ORDER BY w.id LIM
 static const char one_sql[] = "SELECT " COLUMNS "w.info" FROM "AND w.id = ? LIMIT ?";
 static const char drained_sql[] = "SELECT " COLUMNS "NULL" FROM "AND w.drain_mode IS NOT NULL ORDER BY w.id LIMIT ?";
 static const char gone_sql[] = "UPDATE worker SET heard_us = ? WHERE id = ? AND session = ?";
+static const char detached_sql[] = "UPDATE worker SET detached_us = ? WHERE id = ? AND session = ?";
 static const char drain_sql[] = "UPDATE worker SET drain_mode = ?, drain_within_ns = ?, drain_reason = ? WHERE id = ?";
 
 enum { ID, INSTANCE, SESSION, OPENED, HEARD, MASTER, BEAT, DRAIN_MODE, DRAIN_WITHIN, DRAIN_REASON, INFO };
@@ -77,6 +79,17 @@ void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op)
 	struct sq_db *db = &x->db;
 	sqlite3_stmt *q = sq_begin(db, gone_sql);
 	sq_bind_int(db, x->now_wall_us - o->heard_ago_ns / NS_PER_US);
+	sq_bind_text(db, o->worker);
+	sq_bind_int(db, o->session);
+	sq_run(db, q);
+}
+
+void sq_detached_run(struct sq_ctx *x, struct store_op *op)
+{
+	const struct store_detached *o = container_of(op, struct store_detached, op);
+	struct sq_db *db = &x->db;
+	sqlite3_stmt *q = sq_begin(db, detached_sql);
+	sq_bind_optional(db, o->within_ns > 0, x->now_wall_us + o->within_ns / NS_PER_US);
 	sq_bind_text(db, o->worker);
 	sq_bind_int(db, o->session);
 	sq_run(db, q);

@@ -51,7 +51,7 @@ struct sq_log_room {
 
 struct sq_ctx {
 	struct sq_db db;   /* the tasks */
-	struct sq_db logs; /* READ and LOG lanes */
+	struct sq_db logs; /* READ and LOG lanes; WRITE: to be read, open while it can be */
 	int64_t now_wall_us;
 	int64_t next_seq;  /* WRITE lane */
 	int32_t lost_limit;
@@ -70,14 +70,18 @@ void sq_session_run(struct sq_ctx *x, struct store_op *op);
 void sq_fill_run(struct sq_ctx *x, struct store_op *op);
 void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
+void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
+/* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
+int64_t sq_log_end(struct sq_db *logs, const struct core_attempt *at, int64_t *ret_dropped);
 void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
 void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
 void sq_workers_run(struct sq_ctx *x, struct store_op *op);
 void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
+void sq_detached_run(struct sq_ctx *x, struct store_op *op);
 void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
@@ -130,6 +134,11 @@ enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 /* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
+
+/* The script that leads from version `from` to the next; for tests that make an older store. */
+const char *sq_schema_script(bool logs, int from);
+#define SQ_TASKS_ID 0x5265696e /* application_id: "Rein" */
+#define SQ_LOGS_ID 0x52656c67  /* "Relg" */
 
 /* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;

@@ -23,7 +23,15 @@ static size_t record_bytes(const struct store_op *op)
 	return 2 * BASE_COST + o->error.len + (o->devices ? strlen(o->devices) : 0) + (o->result ? o->result->len : 0);
 }
 
-static size_t append_bytes(const struct store_op *op) { return BASE_COST + OP(store_log_append, op)->data->len; }
+static size_t append_bytes(const struct store_op *op)
+{
+	const struct store_log_append *o = OP(store_log_append, op);
+	size_t n = BASE_COST;
+	for (size_t i = 0; i < o->n; i++)
+		n += 100 + (o->pieces[i].data ? o->pieces[i].data->len : 0);
+	return n;
+}
+
 static size_t session_bytes(const struct store_op *op)
 {
 	const struct store_session_open *o = OP(store_session_open, op);
@@ -51,6 +59,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_FILL] = {SQ_WRITE, sq_fill_run, NULL, false},
 	[STORE_QUEUES] = {SQ_WRITE, sq_queues_run, NULL, false},
 	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
+	[STORE_EXPIRE] = {SQ_WRITE, sq_expire_run, NULL, false},
 	[STORE_STRAYS] = {SQ_READ, sq_strays_run, NULL, false},
 	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
 	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
@@ -60,6 +69,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
 	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
 	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},
+	[STORE_DETACHED] = {SQ_WRITE, sq_detached_run, NULL, true},
 	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},

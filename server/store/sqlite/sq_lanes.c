@@ -82,6 +82,7 @@ void *sq_read_main(void *arg)
 	list_init(&ops);
 	while (sq_lane_take(lane, &ops, 1, 0, -1)) {
 		bool stays;
+		r.x.now_wall_us = clock_wall_us();
 		if (sq_store_is_up(lane->store, &stays, text, sizeof(text)))
 			read_one(&r, container_of(ops.next, struct store_op, node));
 		else

@@ -8,22 +8,23 @@ static const char running_get_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE 
 static const char running_put_sql[] =
 	"INSERT INTO running (" SQ_RUNNING ") VALUES (" SQ_CORE_MARKS ", ?,?,?,?,?,?,?,?,?)";
 static const char running_drop_sql[] = "DELETE FROM running WHERE task_id = ?";
-static const char ready_put_sql[] = "INSERT INTO ready (" SQ_CORE ", open_worker) VALUES (" SQ_CORE_MARKS ", ?)";
+static const char ready_put_sql[] = "INSERT INTO ready (" SQ_CORE ", open_worker, expires_us) VALUES (" SQ_CORE_MARKS ", ?, ?)";
 static const char ready_drop_sql[] = "DELETE FROM ready WHERE queue = ? AND neg_priority = ? AND seq = ?";
 static const char ready_get_sql[] =
 	"SELECT " SQ_CORE_OF("r.") ", r.open_worker FROM task t CROSS JOIN ready r ON r.queue = t.queue AND "
 	"r.neg_priority = t.neg_priority AND r.seq = t.seq WHERE t.id = ?";
-static const char delayed_put_sql[] = "INSERT INTO delayed (" SQ_CORE ", due_us) VALUES (" SQ_CORE_MARKS ", ?)";
-static const char delayed_get_sql[] = "SELECT " SQ_CORE " FROM delayed WHERE task_id = ? AND due_us <= ?";
+static const char delayed_put_sql[] = "INSERT INTO delayed (" SQ_CORE ", due_us, expires_us) VALUES (" SQ_CORE_MARKS ", ?, ?)";
+static const char delayed_get_sql[] = "SELECT " SQ_CORE ", expires_us FROM delayed WHERE task_id = ? AND due_us <= ?";
 static const char delayed_drop_sql[] = "DELETE FROM delayed WHERE task_id = ?";
 static const char ended_sql[] =
 	"INSERT INTO ended (seq, task_id, state, outcome, attempt, failures, losses, reported, dispatched_us, started_us, "
 	"finished_us, cancel_us, exit_code, signal, log_end, result_too_large, worker, error, result, "
-	"lease_ns, instance, session, devices, cause, oom_killed) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	"lease_ns, instance, session, devices, cause, oom_killed, log_dropped) "
+	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 static const char attempt_put_sql[] =
 	"INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_us, started_us, finished_us, "
-	"exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed) "
-	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	"exit_code, signal, log_end, worker, error, instance, session, devices, cause, oom_killed, log_dropped) "
+	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 static const char attempt_get_sql[] =
 	"SELECT counted, lease_ns, dispatched_us, started_us, instance, session, devices FROM attempt WHERE task_id = ? AND attempt = ?";
 static const char attempt_drop_sql[] = "DELETE FROM attempt WHERE task_id = ? AND attempt = ?";
@@ -94,6 +95,7 @@ void sq_ready_put(struct sq_db *db, const struct sq_core *c, const char *open_wo
 	sqlite3_stmt *q = sq_begin(db, ready_put_sql);
 	sq_core_bind(db, c);
 	sq_bind_text(db, open_worker);
+	sq_bind_int_or_null(db, c->expires_us);
 	sq_run(db, q);
 }
 
@@ -123,6 +125,7 @@ void sq_delayed_put(struct sq_db *db, const struct sq_core *c, int64_t due_us)
 	sqlite3_stmt *q = sq_begin(db, delayed_put_sql);
 	sq_core_bind(db, c);
 	sq_bind_int(db, due_us);
+	sq_bind_int_or_null(db, c->expires_us);
 	sq_run(db, q);
 }
 
@@ -134,7 +137,10 @@ bool sq_delayed_take(struct sq_db *db, const struct uuid *id, int64_t by_us, str
 	if (!sq_row(db, q))
 		return false;
 	sq_core_read(q, 0, ret);
+	ret->expires_us = sq_int(q, SQ_CORE_COLUMNS);
 	sq_end(q);
+	if (by_us != INT64_MAX && ret->expires_us && ret->expires_us <= by_us)
+		return false;
 	q = sq_begin(db, delayed_drop_sql);
 	sq_bind_uuid(db, id);
 	sq_run(db, q);
@@ -150,6 +156,7 @@ static void bind_place(struct sq_db *db, const struct sq_end_of *e)
 	sq_bind_text(db, e->devices);
 	sq_bind_text(db, e->cause);
 	sq_bind_int(db, e->oom_killed);
+	sq_bind_int(db, e->log_dropped);
 }
 
 void sq_ended_put(struct sq_db *db, const struct sq_core *c, enum store_state state, const struct sq_end_of *e)

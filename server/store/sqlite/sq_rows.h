@@ -20,7 +20,7 @@ void sq_running_drop(struct sq_db *db, const struct uuid *id);
 void sq_ready_put(struct sq_db *db, const struct sq_core *c, const char *open_worker); /* NULL: none */
 void sq_ready_drop(struct sq_db *db, const struct sq_core *c);
 void sq_delayed_put(struct sq_db *db, const struct sq_core *c, int64_t due_us);
-/* Only if it is due by then. */
+/* Only if it is due by then and has not expired; INT64_MAX: in any case. */
 bool sq_delayed_take(struct sq_db *db, const struct uuid *id, int64_t by_us, struct sq_core *ret);
 /* The ready row of a task; *ret_open is the worker of its open attempt, "" for none. */
 bool sq_ready_get(struct sq_db *db, const struct uuid *id, struct sq_core *ret, char ret_open[static CORE_NAME_MAX + 1]);
@@ -31,7 +31,7 @@ struct sq_end_of {
 	bool reported, counted, has_exit_code, has_signal, oom_killed;
 	int32_t exit_code, signal;
 	int64_t lease_ns, dispatched_us, started_us, finished_us, cancel_us; /* 0: null, where null is allowed */
-	int64_t log_end, too_large;
+	int64_t log_end, log_dropped, too_large;
 	const char *worker, *devices, *cause; /* NULL: null */
 	const uint8_t *instance;              /* CORE_INSTANCE_LEN; NULL: null */
 	int64_t session;
