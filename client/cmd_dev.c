@@ -213,6 +213,7 @@ static int start_worker(struct dev *d)
 		variable("REINS_ID", "dev", ""),
 		variable("REINS_STATE_DIR", d->data, "/worker"),
 		variable("REINS_SLOTS", slots, ""),
+		variable("REINS_DRAIN", getenv("REINS_DRAIN") ? NULL : "requeue", ""),
 		variable("REINS_DRAIN_TIMEOUT", getenv("REINS_DRAIN_TIMEOUT") ? NULL : DRAIN, ""),
 	};
 	int r = start(d, d->worker_path, "worker", COLOR_WORKER, &d->conf->worker_flags, with, ARRAY_LEN(with), on_worker_end,
