@@ -61,9 +61,11 @@ struct command {
 	/* Makes no call with the connection's flags: its settings do not begin with common_conf, and of `cli` only name and
 	 * loop are set.  It watches for signals itself. */
 	bool alone;
+	bool unlisted; /* no server answers it yet */
+	const char *other_output; /* a value of --output that this command alone knows; NULL: none */
 };
 
-extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_wait, cmd_cancel, cmd_retry, cmd_workers,
+extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_metrics, cmd_wait, cmd_cancel, cmd_retry, cmd_workers,
 	cmd_queues, cmd_drain, cmd_ping, cmd_dev;
 
 /* Unary; on failure the message is printed and the exit code returned, else 0 and the reply for pb_free. */

@@ -11,7 +11,7 @@ struct conf {
 };
 
 static const struct setting table[] = {
-	{ "reason", SETTING_STRING, offsetof(struct conf, reason), "TEXT", .help = "For people. A server of this version does not keep it.", .group = "Cancel" },
+	{ "reason", SETTING_STRING, offsetof(struct conf, reason), "TEXT", .help = "For people; `reins status` shows it.", .group = "Cancel" },
 	COMMON_SETTINGS,
 };
 

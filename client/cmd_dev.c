@@ -125,15 +125,19 @@ static void on_signal(void *arg, int signo)
 	}
 }
 
-static void on_end(struct dev *d, const char *name, int code, int signal)
+static void on_end(struct dev *d, const struct dev_child *child, const char *name, int code, int signal)
 {
 	char how[64];
 	if (signal)
 		snprintf(how, sizeof how, "was ended by signal %d", signal);
 	else
 		snprintf(how, sizeof how, "ended with exit code %d", code);
+	const char *why = dev_child_error(child);
 	if (!d->stopping) {
-		cli_note(d->cli, "%s %s; its last lines above say more", name, how);
+		if (*why)
+			cli_note(d->cli, "%s %s: %s", name, how, why);
+		else
+			cli_note(d->cli, "%s %s; its last lines above say more", name, how);
 		d->code = EXIT_OTHER;
 	} else if ((code || signal) && d->signals < 2) {
 		cli_note(d->cli, "%s %s", name, how);
@@ -144,12 +148,12 @@ static void on_end(struct dev *d, const char *name, int code, int signal)
 
 static void on_server_end(void *arg, int code, int signal)
 {
-	on_end(arg, "reinsd", code, signal);
+	on_end(arg, ((struct dev *)arg)->server, "reinsd", code, signal);
 }
 
 static void on_worker_end(void *arg, int code, int signal)
 {
-	on_end(arg, "reins-worker", code, signal);
+	on_end(arg, ((struct dev *)arg)->worker, "reins-worker", code, signal);
 }
 
 /* ---- the start ---- */
@@ -209,6 +213,7 @@ static int start_worker(struct dev *d)
 		variable("REINS_ID", "dev", ""),
 		variable("REINS_STATE_DIR", d->data, "/worker"),
 		variable("REINS_SLOTS", slots, ""),
+		variable("REINS_DRAIN", getenv("REINS_DRAIN") ? NULL : "requeue", ""),
 		variable("REINS_DRAIN_TIMEOUT", getenv("REINS_DRAIN_TIMEOUT") ? NULL : DRAIN, ""),
 	};
 	int r = start(d, d->worker_path, "worker", COLOR_WORKER, &d->conf->worker_flags, with, ARRAY_LEN(with), on_worker_end,

@@ -119,4 +119,6 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	return conf->pause || conf->resume ? change(cli, conf) : list(cli);
 }
 
-const struct command cmd_queues = { "queues", "what waits and runs in each queue", &program, sizeof(struct conf), run };
+const struct command cmd_queues = {
+	"queues", "what waits and runs in each queue", &program, sizeof(struct conf), run, .unlisted = true,
+};

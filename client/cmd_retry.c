@@ -1,6 +1,4 @@
-/* reins retry: a task that failed or was cancelled, once more. */
-#include <inttypes.h>
-
+/* reins retry: tasks that failed or were cancelled, once more. */
 #include "client/cli.h"
 #include "client/output.h"
 #include "client/show.h"
@@ -14,14 +12,14 @@ struct conf {
 
 static const struct setting table[] = {
 	{ "attempt", SETTING_INT, offsetof(struct conf, attempt), NULL, "-1", -1, INT32_MAX,
-	  .help = "Only if this is still the newest attempt. -1: whichever is.", .group = "Retry" },
+	  .help = "Only if this is still the task's newest attempt; 0: it had none. -1: whichever is.", .group = "Retry" },
 	COMMON_SETTINGS,
 };
 
 static const struct settings_program program = {
 	.name = "reins retry",
-	.summary = "Puts a FAILED or CANCELLED task back to PENDING; its attempts are kept.",
-	.usage = "reins retry [flags] TASK-ID",
+	.summary = "Puts FAILED or CANCELLED tasks back to PENDING; their attempts are kept, and counted from 0 again.",
+	.usage = "reins retry [flags] TASK-ID...",
 	.table = table,
 	.n = ARRAY_LEN(table),
 };
@@ -39,31 +37,49 @@ static int newest_attempt(struct cli *cli, char *id, int32_t *ret)
 	return EXIT_OK;
 }
 
-static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int n_before)
+static int retry(struct cli *cli, const struct conf *conf, char *id, bool many)
 {
-	const struct conf *conf = conf_p;
 	Reins__V1__RetryTaskRequest req = REINS__V1__RETRY_TASK_REQUEST__INIT;
 	void *reply;
-	(void)n_before;
-	if (!cli_wants(cli, n_args, 1, "the task's id") || !cli_is_task_id(cli, args[0]))
-		return EXIT_USAGE;
-	req.task_id = args[0];
+	req.task_id = id;
 	req.attempt = (int32_t)conf->attempt;
-	int code = conf->attempt >= 0 ? EXIT_OK : newest_attempt(cli, args[0], &req.attempt);
-	if (code)
-		return code;
-	code = cli_call(cli, &client_retry_task, &req, &reply);
+	int code = conf->attempt >= 0 ? EXIT_OK : newest_attempt(cli, id, &req.attempt);
+	if (!code)
+		code = cli_call(cli, &client_retry_task, &req, &reply);
 	if (code)
 		return code;
 	const Reins__V1__Task *t = reply;
 	if (cli->json)
-		out_json(t, false);
+		out_json(t, many);
 	else
 		out_line("%s  %s", t->id, show_state_name(t->state));
 	pb_free(reply);
 	return EXIT_OK;
 }
 
+static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int n_before)
+{
+	const struct conf *conf = conf_p;
+	int worst = EXIT_OK;
+	(void)n_before;
+	if (!n_args)
+		return cli_usage(cli, "which? Give one or more task ids");
+	if (n_args > 1 && conf->attempt >= 0)
+		return cli_usage(cli, "--attempt goes with one task");
+	for (int i = 0; i < n_args; i++)
+		if (!cli_is_task_id(cli, args[i]))
+			return EXIT_USAGE;
+	for (int i = 0; i < n_args; i++) {
+		int code = retry(cli, conf, args[i], n_args > 1);
+		if (code)
+			worst = code;
+		/* One that is gone or has not ended does not keep the others from being retried. */
+		if (code && code != EXIT_OTHER)
+			return code;
+	}
+	return worst;
+}
+
 const struct command cmd_retry = {
-	"retry", "a failed or cancelled task once more", &program, sizeof(struct conf), run,
+	"retry", "failed or cancelled tasks once more", &program, sizeof(struct conf), run,
 };

@@ -8,6 +8,7 @@
 #include "client/output.h"
 #include "client/show.h"
 #include "client/spec.h"
+#include "common/base/num.h"
 #include "common/pb/pb.h"
 
 #define GIT_NS (2 * NS_PER_S)
@@ -27,7 +28,7 @@ static const struct setting table[] = {
 	{ "name", SETTING_STRING, SPEC(name), "NAME", .help = "For people; need not be unique." },
 	{ "queue", SETTING_STRING, SPEC(queue), "QUEUE", .help = "Not given: \"default\"." },
 	{ "handler", SETTING_STRING, SPEC(handler), "NAME",
-	  .help = "Instead of a command: a function that an in-process worker has registered; reins-worker runs commands only." },
+	  .help = "Instead of a command: a function that an in-process worker has registered. It waits for a worker that has it." },
 	{ "env", SETTING_LIST, SPEC(env), "KEY=VALUE", .help = "A variable for the program." },
 	{ "param", SETTING_LIST, SPEC(params), "KEY=VALUE",
 	  .help = "A parameter of the run: recorded with it, and given to the program in REINS_PARAMS (JSON)." },
@@ -39,14 +40,15 @@ static const struct setting table[] = {
 	  .help = "Submitting again with this key gives the same task. Not given: a random one." },
 	{ "priority", SETTING_INT, SPEC(priority), NULL, NULL, -1000, 1000, .help = "Higher goes first.", .group = "Order and limits" },
 	{ "timeout", SETTING_DURATION, SPEC(timeout), NULL, .help = "Longest run of one attempt." },
-	{ "expiry", SETTING_DURATION, SPEC(expiry), NULL, .help = "Latest start after submission." },
+	{ "expiry", SETTING_DURATION, SPEC(expiry), NULL, .help = "Latest start after submission: a task that no worker was given by then fails." },
 	{ "max-attempts", SETTING_INT, SPEC(max_attempts), NULL, NULL, 0, 1000,
 	  .help = "Tries in all if the program fails. Not given: 1." },
 	{ "backoff", SETTING_DURATION, SPEC(backoff), NULL, .help = "Wait before the second try; doubles with each. Not given: 1s." },
 	{ "exclusive", SETTING_BOOL, SPEC(exclusive), .help = "Never two at a time, even if a worker is cut off." },
 	{ "gpus", SETTING_INT, SPEC(gpus), NULL, NULL, 0, 1024, .help = "Whole GPUs.", .group = "Resources" },
 	{ "cpus", SETTING_STRING, SPEC(cpus), "N", .help = "CPUs, such as 2 or 0.5." },
-	{ "memory", SETTING_SIZE, SPEC(memory), NULL, .help = "Such as 4GiB." },
+	{ "memory", SETTING_SIZE, SPEC(memory), NULL, .help = "Such as 4GiB. Only for workers that enforce it." },
+	{ "resource", SETTING_LIST, SPEC(custom), "NAME=COUNT", .help = "So many of something that workers count, such as licenses=2." },
 	COMMON_SETTINGS,
 };
 
@@ -80,6 +82,17 @@ static void print_end(const struct cli *cli, const Reins__V1__Task *t)
 		 error[0] ? ": " : "", error, t->id);
 }
 
+/* Whatever the exit code, what the program left is not to be had. */
+static void tell_about_result(const struct cli *cli, const Reins__V1__Task *t)
+{
+	char size[32];
+	if (!t->result_dropped)
+		return;
+	num_format_size(t->result_bytes, size, sizeof size);
+	cli_note(cli, "the result of task %s, %s, was not kept: it is over the limit. Leave the name of a file in REINS_RESULT "
+		      "instead of so much", t->id, size);
+}
+
 /* The commonest surprise: a file that is here and not where the program starts. */
 static void tell_about_files(const struct cli *cli, const struct conf *conf, char **args, int n_args)
 {
@@ -111,6 +124,7 @@ static int wait_for(struct cli *cli, const struct conf *conf, const char *id, ch
 		out_json(t, false);
 	else
 		print_end(cli, t);
+	tell_about_result(cli, t);
 	if (!cli->json && t->state == REINS__V1__TASK__STATE__FAILED)
 		tell_about_files(cli, conf, args, n_args);
 	int code = show_exit_code(t);

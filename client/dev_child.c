@@ -28,12 +28,14 @@ struct dev_child {
 	int fd;
 	struct loop_poll *poll;
 	struct dev_lines lines;
+	char error[512];
 };
 
 static void on_line(void *arg, const char *line, size_t len)
 {
-	(void)arg;
+	struct dev_child *c = arg;
 	out_write(STDERR_FILENO, line, len);
+	dev_lines_error(&c->lines, line, len, c->error, sizeof c->error);
 }
 
 static void close_pipe(struct dev_child *c)
@@ -52,7 +54,7 @@ static void pass_on(struct dev_child *c, int reads)
 	while (c->fd >= 0 && reads-- > 0) {
 		ssize_t n = read(c->fd, data, sizeof data);
 		if (n > 0)
-			dev_lines_add(&c->lines, data, (size_t)n, on_line, NULL);
+			dev_lines_add(&c->lines, data, (size_t)n, on_line, c);
 		else if (n < 0 && errno == EAGAIN)
 			return;
 		else if (n == 0 || errno != EINTR)
@@ -72,7 +74,7 @@ static void on_process_exit(uv_process_t *process, int64_t code, int signal)
 	/* More than a pipe holds; a process it left behind may still write. */
 	pass_on(c, READS_PER_TURN);
 	close_pipe(c);
-	dev_lines_end(&c->lines, on_line, NULL);
+	dev_lines_end(&c->lines, on_line, c);
 	c->runs = false;
 	c->on_exit(c->arg, (int)code, signal);
 }
@@ -142,6 +144,11 @@ int dev_child_start(const struct dev_child_config *cfg, struct dev_child **ret)
 bool dev_child_runs(const struct dev_child *c)
 {
 	return c && c->runs;
+}
+
+const char *dev_child_error(const struct dev_child *c)
+{
+	return c->error;
 }
 
 void dev_child_signal(struct dev_child *c, int signo)

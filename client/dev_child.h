@@ -23,6 +23,8 @@ struct dev_child_config {
 int dev_child_start(const struct dev_child_config *cfg, struct dev_child **ret) MUST_CHECK;
 /* True until on_exit was called; NULL: false. */
 bool dev_child_runs(const struct dev_child *c);
+/* What its last log line of level ERROR said, without time and level; "" if there was none. Until dev_child_free. */
+const char *dev_child_error(const struct dev_child *c);
 /* No-op unless it runs. NULL-safe. */
 void dev_child_signal(struct dev_child *c, int signo);
 /* Only when it has ended. NULL-safe. */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
+
 void dev_lines_init(struct dev_lines *l, const char *name, int color)
 {
 	l->len = 0;
@@ -50,4 +52,12 @@ void dev_lines_end(struct dev_lines *l, void (*on_line)(void *arg, const char *l
 {
 	if (l->len)
 		emit(l, on_line, arg);
+}
+
+void dev_lines_error(const struct dev_lines *l, const char *line, size_t len, char *ret_text, size_t cap)
+{
+	static const char level[] = "Z ERROR ";
+	size_t at = strlen(l->prefix) + CLOCK_TEXT_LEN - 1, head = at + sizeof level - 1;
+	if (len > head && memcmp(line + at, level, sizeof level - 1) == 0)
+		snprintf(ret_text, cap, "%.*s", (int)(len - head - 1), line + head);
 }

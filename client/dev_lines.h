@@ -20,5 +20,8 @@ void dev_lines_add(struct dev_lines *l, const char *data, size_t len, void (*on_
 		   void *arg);
 /* The rest, if there is one, as a line. */
 void dev_lines_end(struct dev_lines *l, void (*on_line)(void *arg, const char *line, size_t len), void *arg);
+/* If this, as on_line got it, is a log line of level ERROR (not as JSON): what it says, without time and level; else *ret_text
+ * stays as it is. */
+void dev_lines_error(const struct dev_lines *l, const char *line, size_t len, char *ret_text, size_t cap);
 
 #endif

@@ -9,7 +9,7 @@
 #include "client/output.h"
 
 static const struct command *const commands[] = {
-	&cmd_dev,    &cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_wait,
+	&cmd_dev,    &cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_metrics, &cmd_wait,
 	&cmd_cancel, &cmd_retry,  &cmd_workers, &cmd_queues, &cmd_drain, &cmd_ping,
 };
 
@@ -18,7 +18,8 @@ static void print_help(void)
 	out_line("reins runs programs on a pool of machines and never loses track of one.\n\n"
 		 "Usage: reins COMMAND [flags] [arguments]\n\nCommands:");
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		out_line("  %-8s  %s", commands[i]->name, commands[i]->summary);
+		if (!commands[i]->unlisted)
+			out_line("  %-8s  %s", commands[i]->name, commands[i]->summary);
 	out_line("\nFor example:\n"
 		 "  reins dev                           in one terminal, and in another:\n"
 		 "  reins submit --wait -- echo hello\n\n"
@@ -114,6 +115,11 @@ static int run_alone(const struct command *cmd, struct cli *cli, const void *con
 	return code;
 }
 
+static bool output_known(const struct command *cmd, const char *output)
+{
+	return !strcmp(output, "json") || !strcmp(output, "text") || (cmd->other_output && !strcmp(output, cmd->other_output));
+}
+
 static int run(const struct command *cmd, int argc, char **argv, int at)
 {
 	struct args args;
@@ -127,8 +133,9 @@ static int run(const struct command *cmd, int argc, char **argv, int at)
 		cli.json = cli.conf && !strcmp(cli.conf->output, "json");
 		if (cmd->alone)
 			code = run_alone(cmd, &cli, conf, rest, n_rest, args.n_before);
-		else if (!cli.json && strcmp(cli.conf->output, "text"))
-			cli_usage(&cli, "--output %.40s: text and json are known", cli.conf->output);
+		else if (!output_known(cmd, cli.conf->output))
+			cli_usage(&cli, "--output %.40s: text and json are known%s%s", cli.conf->output, cmd->other_output ? ", and " : "",
+				  cmd->other_output ? cmd->other_output : "");
 		else
 			code = run_connected(cmd, &cli, conf, rest, n_rest, args.n_before);
 		free(rest);

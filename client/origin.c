@@ -150,5 +150,8 @@ void origin_find(int64_t timeout_ns, struct origin *ret)
 		set_text(host, o.host, sizeof o.host);
 	set_text(getcwd(directory, sizeof directory), o.directory, sizeof o.directory);
 	find_git(timeout_ns, &o);
+	const char *trace = getenv("TRACEPARENT");
+	if (trace && traceparent_ok(trace))
+		set_text(trace, o.traceparent, sizeof o.traceparent);
 	*ret = o;
 }

@@ -3,10 +3,12 @@
 #define REINS_CLIENT_ORIGIN_H
 
 #include "common/base/base.h"
+#include "common/base/id.h"
 
 struct origin {
 	char user[256], host[256], directory[4097];
 	char git_commit[65]; /* "" outside a work tree, or if git is missing or too slow */
+	char traceparent[TRACEPARENT_LEN + 1]; /* of our environment */
 	bool git_dirty;      /* tracked files differ, or it could not be found out in time */
 };
 

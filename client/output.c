@@ -104,6 +104,19 @@ void out_format_age(const Google__Protobuf__Timestamp *t, int64_t now_wall_us, c
 		out_format_span(now_wall_us - us, ret_text, cap);
 }
 
+void out_format_instant(const Google__Protobuf__Timestamp *t, char *ret_text, size_t cap)
+{
+	int64_t us;
+	struct tm tm;
+	char day[64];
+	ret_text[0] = 0;
+	if (!t || pb_timestamp_us(t, &us))
+		return;
+	time_t s = (time_t)(us >= 0 ? us / US_PER_S : -((US_PER_S - 1 - us) / US_PER_S));
+	if (gmtime_r(&s, &tm) && strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm))
+		snprintf(ret_text, cap, "%s.%03dZ", day, (int)((us - s * US_PER_S) / 1000));
+}
+
 void out_format_time(const Google__Protobuf__Timestamp *t, int64_t now_wall_us, char *ret_text, size_t cap)
 {
 	int64_t us;

@@ -20,6 +20,8 @@ void out_format_span(int64_t us, char *ret_text, size_t cap);
 void out_format_age(const Google__Protobuf__Timestamp *t, int64_t now_wall_us, char *ret_text, size_t cap);
 /* "2026-11-29 12:00:00Z (5s ago)"; "" if unset or not a time. */
 void out_format_time(const Google__Protobuf__Timestamp *t, int64_t now_wall_us, char *ret_text, size_t cap);
+/* "2026-11-29T12:00:00.123Z", for programs; "" if unset or not a time. */
+void out_format_instant(const Google__Protobuf__Timestamp *t, char *ret_text, size_t cap);
 /* Text of others on a terminal: valid UTF-8, each control character a blank; cut at `columns` characters, the last
  * then being "…" (0: not cut). */
 void out_clean(const char *s, size_t columns, char *ret_text, size_t cap);

@@ -11,7 +11,7 @@
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
 
-enum { RESULT_LINE_MAX = 400 };
+enum { RESULT_LINE_MAX = 400, WAITS_COLUMNS = 80 };
 
 static const char *enum_name(const ProtobufCEnumDescriptor *type, int value)
 {
@@ -140,7 +140,7 @@ static void fact_time(const char *name, const Google__Protobuf__Timestamp *t, in
 
 static void show_resources(const Reins__V1__Resources *r)
 {
-	char text[256] = "", memory[32];
+	char text[2048] = "", memory[32];
 	size_t n = 0;
 	if (!r)
 		return;
@@ -150,8 +150,10 @@ static void show_resources(const Reins__V1__Resources *r)
 		n += (size_t)snprintf(text + n, sizeof text - n, "%scpus=%g", n ? " " : "", (double)r->cpu_millis / 1000);
 	if (r->memory_bytes) {
 		num_format_size(r->memory_bytes, memory, sizeof memory);
-		snprintf(text + n, sizeof text - n, "%smemory=%s", n ? " " : "", memory);
+		n += (size_t)snprintf(text + n, sizeof text - n, "%smemory=%s", n ? " " : "", memory);
 	}
+	for (size_t i = 0; i < r->n_custom && n < sizeof text; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%s=%" PRId64, n ? " " : "", r->custom[i]->key, r->custom[i]->value);
 	fact("needs", text);
 }
 
@@ -184,6 +186,11 @@ static void show_spec(const Reins__V1__TaskSpec *s)
 	}
 	if (s->exclusive)
 		fact("exclusive", "yes");
+	int64_t expiry_ns;
+	if (s->expiry && pb_duration_ns(s->expiry, &expiry_ns) == 0 && expiry_ns > 0) {
+		num_format_duration(expiry_ns, text, sizeof text);
+		fact("expiry", text);
+	}
 	show_resources(s->resources);
 	show_pairs("params", (const void *)s->params, s->n_params);
 	show_pairs("labels", (const void *)s->labels, s->n_labels);
@@ -193,6 +200,14 @@ static void show_spec(const Reins__V1__TaskSpec *s)
 			 o->git_commit[0] ? " git " : "", o->git_commit, o->git_dirty ? " (dirty)" : "");
 		fact("from", text);
 	}
+}
+
+static void join_words(char *const *words, size_t n_words, char *text, size_t cap)
+{
+	size_t n = 0;
+	text[0] = 0;
+	for (size_t i = 0; i < n_words && n + 1 < cap; i++)
+		n += min_sz((size_t)max_i64(snprintf(text + n, cap - n, "%s%s", i ? " " : "", words[i]), 0), cap - 1 - n);
 }
 
 static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
@@ -209,6 +224,8 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, a->oom_killed ? ", out of memory" : "",
 		 a->cause[0] ? ", " : "", a->cause, a->error[0] && !told ? ": " : "", told ? "" : a->error);
 	fact("attempt", text);
+	join_words(a->devices, a->n_devices, text, sizeof text);
+	fact("  devices", text);
 	if (a->log_dropped_bytes) {
 		snprintf(text, sizeof text, "%" PRId64 " of %" PRId64 " bytes were not kept", a->log_dropped_bytes, a->log_bytes);
 		fact("  log", text);
@@ -245,6 +262,13 @@ static void show_result(const Reins__V1__Task *t)
 	fact("result", text);
 }
 
+void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap)
+{
+	size_t n = (size_t)snprintf(ret_text, cap, "step %" PRId64 " ", p->step);
+	for (size_t i = 0; i < p->n_values && n < cap; i++)
+		n += (size_t)snprintf(ret_text + n, cap - n, " %.63s=%.6g", p->values[i]->key, p->values[i]->value);
+}
+
 void show_task(const Reins__V1__Task *t, int64_t now)
 {
 	char text[256], end[96];
@@ -260,6 +284,7 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	if (t->spec)
 		show_spec(t->spec);
 	fact("owner", t->owner);
+	fact("trace", t->trace_id);
 	fact("worker", t->worker_id);
 	fact_time("created", t->created_at, now);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
@@ -267,6 +292,11 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	fact_time("started", t->started_at, now);
 	fact_time("finished", t->finished_at, now);
 	show_result(t);
+	if (t->metrics) {
+		char values[4000];
+		show_metrics(t->metrics, values, sizeof values);
+		fact("metrics", values);
+	}
 	for (size_t i = 0; i < t->n_attempts; i++)
 		show_attempt(t->attempts[i], now);
 }
@@ -275,13 +305,13 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 
 struct table *show_task_table(void)
 {
-	static const char *const heads[] = { "ID", "STATE", "QUEUE", "WHAT", "AGE", "RAN", "ENDED", "WORKER" };
+	static const char *const heads[] = { "ID", "STATE", "QUEUE", "WHAT", "AGE", "RAN", "ENDED", "WORKER, OR WHY IT WAITS" };
 	return table_new(heads, ARRAY_LEN(heads));
 }
 
 void show_task_row(struct table *t, const Reins__V1__Task *task, int64_t now)
 {
-	char what[256], age[32], ran[32] = "", end[96];
+	char what[256], age[32], ran[32] = "", end[400];
 	int64_t from_us, to_us = now;
 	show_what(task, 32, what, sizeof what);
 	out_format_age(task->created_at, now, age, sizeof age);
@@ -297,5 +327,7 @@ void show_task_row(struct table *t, const Reins__V1__Task *task, int64_t now)
 	table_cell(t, age);
 	table_cell(t, ran);
 	table_cell(t, end);
-	table_cell(t, task->worker_id);
+	out_clean(task->state == REINS__V1__TASK__STATE__PENDING ? task->pending_reason : task->worker_id, WAITS_COLUMNS, end,
+		  sizeof end);
+	table_cell(t, end);
 }

@@ -21,6 +21,9 @@ int show_exit_code(const Reins__V1__Task *t);
 /* All of it, one fact a line, to stdout. */
 void show_task(const Reins__V1__Task *t, int64_t now_wall_us);
 
+/* "step 12  loss=0.5 reward=3.2". */
+void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap);
+
 struct table *show_task_table(void);
 void show_task_row(struct table *t, const Reins__V1__Task *task, int64_t now_wall_us);
 

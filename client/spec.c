@@ -37,7 +37,7 @@ int spec_parse_cpus(const char *s, int64_t *ret_millis)
 	return 0;
 }
 
-/* The generated map entries differ in name only: base, key, value. */
+/* The generated entries of maps of texts differ in name only: base, key, value; those of other maps begin alike. */
 struct text_entry {
 	ProtobufCMessage base;
 	char *key, *value;
@@ -169,6 +169,27 @@ static void set_times(const struct spec_flags *f, struct spec *s)
 	s->task.retry = &s->retry;
 }
 
+/* Owned by the request, as are the keys. */
+static int set_custom(const struct setting_list *list, struct spec *s, char *err, size_t cap)
+{
+	if (!list->len)
+		return 0;
+	s->resources.custom = xcalloc(list->len, sizeof *s->resources.custom);
+	for (size_t i = 0; i < list->len; i++) {
+		const char *equals = strchr(list->at[i], '=');
+		int64_t count;
+		if (!equals || equals == list->at[i] || num_parse_i64(equals + 1, &count) < 0)
+			return complain(-EINVAL, err, cap, "--resource %.100s: write --resource NAME=COUNT, such as licenses=2", list->at[i]);
+		Reins__V1__Resources__CustomEntry *e = xcalloc(1, sizeof *e);
+		protobuf_c_message_init(&reins__v1__resources__custom_entry__descriptor, e);
+		e->key = xstrdup(list->at[i]);
+		e->key[equals - list->at[i]] = 0;
+		e->value = count;
+		s->resources.custom[s->resources.n_custom++] = e;
+	}
+	return 0;
+}
+
 static int set_resources(const struct spec_flags *f, struct spec *s, char *err, size_t cap)
 {
 	reins__v1__resources__init(&s->resources);
@@ -177,9 +198,9 @@ static int set_resources(const struct spec_flags *f, struct spec *s, char *err, 
 				f->cpus);
 	s->resources.gpus = (int32_t)f->gpus;
 	s->resources.memory_bytes = f->memory;
-	if (f->cpus || f->gpus || f->memory)
+	if (f->cpus || f->gpus || f->memory || f->custom.len)
 		s->task.resources = &s->resources;
-	return 0;
+	return set_custom(&f->custom, s, err, cap);
 }
 
 static void set_origin(const struct origin *o, struct spec *s)
@@ -192,6 +213,7 @@ static void set_origin(const struct origin *o, struct spec *s)
 	s->origin.git_commit = (char *)(uintptr_t)o->git_commit;
 	s->origin.git_dirty = o->git_dirty;
 	s->origin.client = client;
+	s->origin.traceparent = (char *)(uintptr_t)o->traceparent;
 	s->task.origin = &s->origin;
 }
 
@@ -257,6 +279,7 @@ void spec_done(struct spec *s)
 	entries_free(s->task.env, s->task.n_env);
 	entries_free(s->task.params, s->task.n_params);
 	entries_free(s->task.labels, s->task.n_labels);
+	entries_free(s->resources.custom, s->resources.n_custom);
 	free(s->working_dir);
 	free(s->payload);
 	memset(s, 0, sizeof *s);

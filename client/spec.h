@@ -10,7 +10,7 @@
 /* As given; NULL and 0 mean "not given". */
 struct spec_flags {
 	char *name, *queue, *handler, *working_dir, *payload, *cpus, *idempotency_key;
-	struct setting_list env, params, labels;
+	struct setting_list env, params, labels, custom;
 	int64_t priority, gpus, memory, max_attempts;
 	int64_t timeout, expiry, backoff; /* ns */
 	bool exclusive;

@@ -27,6 +27,9 @@ static const struct setting table[] = {
 	  .help = "Where tasks live: sqlite:PATH for one machine, or postgres://USER@HOST:PORT/DATABASE." },
 	{ "move-from", SETTING_STRING, S(move_from), "URL", NULL,
 	  .help = "Move all tasks from this store (sqlite:PATH) into the empty one of --store, then exit. No master may use either." },
+	{ "ignore-moved", SETTING_BOOL, S(ignore_moved), NULL, NULL,
+	  .help = "Start on a file although its tasks were moved to another store, and take that mark away: for going back. "
+		  "A master on the other store must not be started any more." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
@@ -69,6 +72,10 @@ static const struct setting table[] = {
 	{ "max-log", SETTING_SIZE, S(max_log), NULL, "64MiB", 64 * 1024, INT64_C(1) << 40, .help = "Log kept of an attempt." },
 	{ "max-log-sum", SETTING_SIZE, S(max_log_sum), NULL, "10GiB", 64 * 1024 * 1024, INT64_C(1) << 50,
 	  .help = "Logs of all tasks in a sqlite: store; the oldest ended tasks' logs make room." },
+	{ "log-retention", SETTING_DURATION, S(log_retention_ns), NULL, "30d", 0, INT64_C(87600) * 3600 * NS_PER_S,
+	  .help = "Logs in a postgres:// store are dropped this long after their tasks' week of submission ended, but no week's "
+		  "while a task of it runs. 0: never." },
+	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
 	{ "max-queues", SETTING_INT, S(max_queues), NULL, "10000", 1, 1000000, .help = "Queues." },

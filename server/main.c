@@ -77,6 +77,8 @@ static int open_store(struct server *s)
 		.connections = (int32_t)s->cfg.store_connections,
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.max_log_sum = s->cfg.max_log_sum,
+		.log_retention_ns = s->cfg.log_retention_ns,
+		.ignore_moved = s->cfg.ignore_moved,
 		.on_state = on_store_state,
 		.on_state_arg = s,
 	};
@@ -181,6 +183,7 @@ static int open_services(struct server *s)
 			.command_env_bytes = s->cfg.max_command_env,
 			.params_bytes = s->cfg.max_params,
 			.log_bytes = s->cfg.max_log,
+			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
 		},
 	};

@@ -22,6 +22,7 @@ static int open_postgres(struct loop *loop, const char *url, const struct stores
 	c.url = url;
 	c.connections = o->connections;
 	c.lost_limit = o->lost_limit;
+	c.log_retention_ns = o->log_retention_ns;
 	c.on_state = o->on_state;
 	c.on_state_arg = o->on_state_arg;
 	int rc = pg_store_new(loop, &c, ret);
@@ -40,6 +41,7 @@ static int open_sqlite(struct loop *loop, const char *url, const struct stores_o
 	c.path = url + strlen(SQLITE_SCHEME);
 	c.lost_limit = o->lost_limit;
 	c.max_log_bytes = o->max_log_sum;
+	c.ignore_moved = o->ignore_moved;
 	c.on_state = o->on_state;
 	c.on_state_arg = o->on_state_arg;
 	return sqlite_store_new(loop, &c, err, cap, ret);

@@ -7,7 +7,8 @@
 struct stores_options {
 	int32_t connections; /* Postgres */
 	int32_t lost_limit;
-	int64_t max_log_sum; /* SQLite: bytes of all tasks' logs */
+	int64_t max_log_sum, log_retention_ns; /* SQLite: bytes of all tasks' logs */
+	bool ignore_moved;   /* SQLite: see sqlite_store_config */
 	/* As in struct store. */
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;

@@ -8,11 +8,11 @@
 
 struct agent;
 
-/* -1 with a sentence. `exec_path`: reins-exec. */
-int agent_new(struct loop *loop, const struct worker_config *cfg, const char *exec_path, long open_files, char *ret_err,
+/* -1 with a sentence. `supervisor`: the path of reins-supervisor. */
+int agent_new(struct loop *loop, const struct worker_config *cfg, const char *supervisor, long open_files, char *ret_err,
 	      size_t err_cap, struct agent **ret) MUST_CHECK;
 void agent_start(struct agent *a);
-/* SIGTERM or SIGINT: the first begins to drain, the second ends what runs at once. */
+/* SIGTERM or SIGINT: the first begins to drain, the second applies --drain at once. */
 void agent_signal(struct agent *a);
 /* SIGHUP: the TLS files are read again. */
 void agent_reload(struct agent *a);

@@ -9,19 +9,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "worker/attempts_private.h"
-#include "worker/sweep.h"
 
 #define STARTS_PER_TURN 8
-#define LOG_BOUND (1024 * 1024) /* of one attempt: some seconds of a chatty program */
-#define LOG_PATIENCE_NS (10 * NS_PER_S)
 #define RESULT_MAX_DEFAULT (1024 * 1024)
 #define ERROR_MAX_DEFAULT (16 * 1024)
-#define SWEEP_LIMIT_NS (5 * NS_PER_S)
+#define SWEEP_LIMIT_NS (5 * NS_PER_S) /* for cgroups that nobody knows, at the start */
+#define RENEW_MAX_NS (5 * NS_PER_S) /* between tellings of deadlines while no master answers */
 
 struct attempt *attempts_find(const struct attempts *s, const char *task_id, int32_t number)
 {
@@ -38,15 +37,23 @@ struct attempt *attempts_find(const struct attempts *s, const char *task_id, int
 struct attempt *attempts_add(struct attempts *s, const struct uuid *task, int32_t number)
 {
 	struct map_node *n = map_get(&s->by_task, task, sizeof(*task));
-	struct attempt *newest = n ? container_of(n, struct attempt, by_task) : NULL;
-	if (newest && newest->number >= number)
+	struct attempt *newer = NULL, *at = n ? container_of(n, struct attempt, by_task) : NULL;
+	while (at && at->number > number) {
+		newer = at;
+		at = at->older;
+	}
+	if (at && at->number == number)
 		return NULL;
 	struct attempt *a = xcalloc(1, sizeof(*a));
 	attempt_init(a, s, task, number);
-	if (newest)
-		map_remove(&s->by_task, &newest->by_task);
-	a->older = newest;
-	map_put(&s->by_task, &a->by_task, &a->task, sizeof(a->task));
+	a->older = at;
+	if (newer) {
+		newer->older = a;
+	} else {
+		if (at)
+			map_remove(&s->by_task, &at->by_task);
+		map_put(&s->by_task, &a->by_task, &a->task, sizeof(a->task));
+	}
 	list_push_back(&s->all, &a->all_node);
 	s->n_held++;
 	s->n_busy++;
@@ -57,17 +64,18 @@ static void free_attempt(struct loop_grave *g)
 {
 	struct attempt *a = container_of(g, struct attempt, grave);
 	free(a->text);
+	free(a->devices);
+	free(a->stuck);
 	free(a);
 }
 
 void attempts_forget(struct attempt *a)
 {
 	struct attempts *s = a->set;
-	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->outcome_node, &a->start_node,
-		&a->exclusive_node, &a->paused_node};
+	struct list *const nodes[] = {&a->all_node, &a->say_node, &a->log_node, &a->metrics_node,
+		&a->outcome_node, &a->start_node, &a->metrics_due_node};
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		list_remove(nodes[i]);
-	loop_timer_stop(&a->timer);
 	struct attempt *newest = container_of(map_get(&s->by_task, &a->task, sizeof(a->task)), struct attempt, by_task);
 	if (newest == a) {
 		map_remove(&s->by_task, &a->by_task);
@@ -82,6 +90,14 @@ void attempts_forget(struct attempt *a)
 	dispatch_unref(a->dispatch);
 	blob_unref(a->outcome);
 	logs_done(&a->log);
+	metrics_reader_done(&a->metrics);
+	run_free(a->run);
+	a->run = NULL;
+	if (a->dir_fd >= 0)
+		close(a->dir_fd);
+	a->dir_fd = -1;
+	if (a->trial)
+		launch_health_trial_over(&s->health);
 	loop_bury(s->cfg.loop, &a->grave, free_attempt);
 	attempts_wake_waiting(s);
 	s->cfg.on_fewer(s->cfg.arg);
@@ -90,6 +106,27 @@ void attempts_forget(struct attempt *a)
 void attempts_news(struct attempts *s)
 {
 	s->cfg.on_news(s->cfg.arg);
+}
+
+void attempts_log_news(struct attempt *a)
+{
+	struct attempts *s = a->set;
+	if (!s->session_up || !list_empty(&a->log_node))
+		return;
+	list_push_back(&s->logs, &a->log_node);
+	attempts_news(s);
+}
+
+void attempts_say_refused(struct attempts *s, const char *task_id, int32_t number, Reins__V1__RefusedAttempt__Cause cause,
+			  const char *text)
+{
+	struct refused *r = xcalloc(1, sizeof(*r));
+	snprintf(r->task_id, sizeof(r->task_id), "%s", task_id);
+	r->number = number;
+	r->cause = cause;
+	snprintf(r->text, sizeof(r->text), "%s", text);
+	list_push_back(&s->refused, &r->node);
+	attempts_news(s);
 }
 
 void attempts_say(struct attempt *a, unsigned what)
@@ -121,7 +158,6 @@ static void start_some(struct attempts *s)
 	}
 	if (!list_empty(&s->to_start))
 		loop_timer_set(&s->start_timer, loop_now_mono_ns(s->cfg.loop));
-	attempts_arm_lease(s);
 }
 
 static void on_start_dirty(struct loop_dirty *d)
@@ -135,45 +171,25 @@ static void on_start_timer(struct loop_timer *t)
 	loop_mark(s->cfg.loop, &s->start_dirty);
 }
 
-/* ---- the exclusive lease ---- */
+/* ---- what supervisors know about time ---- */
 
-/* When something is due for the lease's sake; INT64_MAX: nothing (not started, or the kill is under way). */
-static int64_t lease_due(const struct attempt *a)
+static int64_t renew_interval(const struct attempts *s)
 {
-	if (a->state == ATTEMPT_STARTING || a->state == ATTEMPT_RUNNING)
-		return lease_term_due(&a->lease, a->set->s_boot_ns);
-	if (a->state == ATTEMPT_STOPPING && a->lease_kill_boot_ns != INT64_MAX)
-		return a->lease_stop ? a->lease_kill_boot_ns : lease_kill_due(&a->lease, a->set->s_boot_ns);
-	return INT64_MAX;
+	return max_i64(min_i64(s->cfg.orphan_timeout_ns / 4, RENEW_MAX_NS), NS_PER_MS);
 }
 
-void attempts_arm_lease(struct attempts *s)
+void attempts_renew(struct attempts *s)
 {
-	int64_t next = INT64_MAX;
-	list_each(node, &s->exclusive)
-		next = min_i64(next, lease_due(container_of(node, struct attempt, exclusive_node)));
-	boot_timer_set(s->lease_timer, next);
+	s->renewed_mono_ns = loop_now_mono_ns(s->cfg.loop);
+	list_each(node, &s->all)
+		attempt_renew(container_of(node, struct attempt, all_node));
+	loop_timer_set(&s->renew_timer, s->renewed_mono_ns + renew_interval(s));
 }
 
-static void on_lease_timer(void *arg)
+/* No heartbeat was answered for a while: what is not exclusive runs on, and would have to end with us otherwise. */
+static void on_renew_timer(struct loop_timer *t)
 {
-	struct attempts *s = arg;
-	int64_t now = clock_boot_ns();
-	list_each(node, &s->exclusive) {
-		struct attempt *a = container_of(node, struct attempt, exclusive_node);
-		if (lease_due(a) > now)
-			continue;
-		if (a->state == ATTEMPT_STOPPING) {
-			a->lease_kill_boot_ns = INT64_MAX;
-			attempt_event(a, EVENT_KILL);
-			continue;
-		}
-		a->lease_stop = true;
-		a->lease_kill_boot_ns = lease_kill_due(&a->lease, s->s_boot_ns);
-		attempt_stop(a, EVENT_LEASE, REINS__V1__OUTCOME__KIND__STOPPED, REINS__V1__STOP__REASON__LEASE_ENDED,
-			     "the lease of the exclusive task was about to end");
-	}
-	attempts_arm_lease(s);
+	attempts_renew(container_of(t, struct attempts, renew_timer));
 }
 
 /* ---- outcomes and the disk ---- */
@@ -213,7 +229,8 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 		a->outcome = blob_ref(outcome);
 		a->spool_id = id;
 		a->spooled = true;
-		logs_lost(&a->log, o->log_end);
+		logs_close(&a->log, o->log_end);
+		metrics_reader_give_up(&a->metrics);
 	} else {
 		log_error("spool", NULL, "an outcome in the spool is not one, and is dropped: %s", o ? "no task id" : why.message);
 	}
@@ -221,63 +238,41 @@ static void on_replayed(void *arg, uint64_t id, struct blob *outcome)
 	blob_unref(outcome);
 }
 
-struct left_over {
-	struct attempts *s;
-	char **names;
-	size_t n, cap;
-};
-
-static void on_left_over(void *arg, const char *name)
-{
-	struct left_over *l = arg;
-	if (strlen(name) >= STATE_ATTEMPT_NAME_MAX)
-		return;
-	if (l->n == l->cap) {
-		l->cap = l->cap ? 2 * l->cap : 16;
-		char **more = realloc(l->names, l->cap * sizeof(*more));
-		if (!more)
-			abort();
-		l->names = more;
-	}
-	l->names[l->n++] = xstrdup(name);
-}
-
-/* Directories of attempts are those that an earlier process left running: their first processes died with it, their
- * children are ended here, so that "not listed" is the truth. */
-static int clear_left_overs(struct attempts *s, char *err, size_t cap)
-{
-	struct left_over l = {.s = s};
-	int r = state_dir_list_attempts(s->cfg.state, on_left_over, &l);
-	_cleanup_free_ char **tasks = xcalloc(l.n + 1, sizeof(*tasks));
-	for (size_t i = 0; i < l.n; i++)
-		if (!(tasks[i] = strndup(l.names[i], strcspn(l.names[i], "."))))
-			abort();
-	int ended = r < 0 ? r : sweep_processes(s->cfg.launch->worker_id, tasks, l.n, SWEEP_LIMIT_NS);
-	for (size_t i = 0; i < l.n; i++) {
-		char rest[STATE_ATTEMPT_NAME_MAX + 8];
-		free(tasks[i]);
-		if (!strncmp(l.names[i], "old.", 4))
-			disk_remove_tree(s->disk, s->cfg.state->attempts_fd, l.names[i]);
-		else if (state_dir_remove_attempt(s->cfg.state, l.names[i], rest) < 0)
-			disk_remove_tree(s->disk, s->cfg.state->attempts_fd, rest);
-	}
-	if (ended < 0)
-		snprintf(err, cap, "what an earlier worker left running can't be ended: %s", strerror(-ended));
-	else if (l.n)
-		log_warn("worker", NULL, "an earlier process left %zu attempts without an outcome; %d of their processes ended",
-			 l.n, ended);
-	for (size_t i = 0; i < l.n; i++)
-		free(l.names[i]);
-	free(l.names);
-	return ended < 0 ? -1 : 0;
-}
-
 static void init_lists(struct attempts *s)
 {
-	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->outcomes, &s->unanswered,
-		&s->spooling, &s->to_start, &s->waiting, &s->exclusive, &s->paused};
+	struct list *const lists[] = {&s->all, &s->to_say, &s->refused, &s->logs, &s->metrics, &s->outcomes, &s->unanswered,
+		&s->spooling, &s->to_start, &s->waiting, &s->metrics_due};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
+}
+
+static void on_log_ready(struct attempt_log *l)
+{
+	attempts_log_news(container_of(l, struct attempt, log));
+}
+
+static int end_cgroups(void *arg, const char *name)
+{
+	return confine_end(((struct attempts *)arg)->cfg.confine, name);
+}
+
+/* Is there an attempt of this name that may have processes? */
+static bool may_run(void *arg, const char *name)
+{
+	struct attempts *s = arg;
+	list_each(node, &s->all) {
+		const struct attempt *a = container_of(node, struct attempt, all_node);
+		if (attempt_state_holds_slot(a->state) && strcmp(a->dir, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void sweep_cgroups(struct attempts *s)
+{
+	int left = confine_sweep(s->cfg.confine, may_run, s, SWEEP_LIMIT_NS);
+	if (left)
+		log_warn("worker", NULL, "in the cgroups of %d earlier attempts there are processes that can't be ended", left);
 }
 
 int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struct attempts **ret)
@@ -287,13 +282,18 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	s->cfg = *cfg;
 	s->result_max = RESULT_MAX_DEFAULT;
 	s->error_max = ERROR_MAX_DEFAULT;
-	s->log_budget.max = (size_t)cfg->log_memory;
-	s->log_config = (struct logs_config){.limit = cfg->log_limit, .bound = LOG_BOUND, .budget = &s->log_budget};
+	s->log_limit = cfg->log_limit;
+	s->metrics_limit = cfg->metrics_limit;
+	s->health.limit = cfg->launch_failures;
+	logs_reader_init(&s->log_reader, cfg->loop, on_log_ready);
 	s->s_boot_ns = LEASE_NEVER;
 	init_lists(s);
 	map_init(&s->by_task);
+	attempts_metrics_init(s);
 	loop_dirty_init(&s->start_dirty, LOOP_LEASE, on_start_dirty);
 	loop_timer_init(&s->start_timer, cfg->loop, on_start_timer);
+	loop_timer_init(&s->renew_timer, cfg->loop, on_renew_timer);
+	s->sweeper = sweeper_new(cfg->loop, cfg->launch->worker_id, end_cgroups, s);
 	int r = spool_open(cfg->state->fd, "outcomes", cfg->spool_limit, &replay, &s->spool);
 	if (r < 0) {
 		snprintf(err, cap, "%s/outcomes: %s", cfg->state->path,
@@ -304,25 +304,35 @@ int attempts_new(const struct attempts_config *cfg, char *err, size_t cap, struc
 	if (replay.torn_bytes)
 		log_warn("spool", NULL, "%" PRId64 " bytes at its end are no whole record and were cut off", replay.torn_bytes);
 	r = disk_new(cfg->loop, s->spool, on_spooled, s, &s->disk);
-	if (r == 0)
-		r = boot_timer_new(cfg->loop, on_lease_timer, s, &s->lease_timer);
 	if (r < 0)
-		snprintf(err, cap, "timer: %s", strerror(-r));
+		snprintf(err, cap, "disk: %s", strerror(-r));
+	if (r == 0 && s->n_held)
+		log_info("spool", NULL, "%zu outcomes wait for a master's answer", s->n_held);
 	if (r == 0)
-		r = clear_left_overs(s, err, cap);
+		r = attempts_adopt(s, err, cap);
 	if (r < 0) {
 		attempts_free(s);
 		return -1;
 	}
-	if (s->n_held)
-		log_info("spool", NULL, "%zu outcomes wait for a master's answer", s->n_held);
+	sweep_cgroups(s);
+	attempts_renew(s);
 	*ret = s;
 	return 0;
 }
 
 bool attempts_disk_idle(const struct attempts *s)
 {
-	return disk_idle(s->disk);
+	return disk_idle(s->disk) && logs_reader_idle(&s->log_reader) && sweeper_idle(s->sweeper);
+}
+
+bool attempts_settled(const struct attempts *s)
+{
+	list_each(node, &s->all) {
+		const struct attempt *a = container_of(node, struct attempt, all_node);
+		if (a->run && !run_settled(a->run))
+			return false;
+	}
+	return true;
 }
 
 static void ignore(void *arg)
@@ -338,8 +348,11 @@ void attempts_free(struct attempts *s)
 	list_each(node, &s->all)
 		attempts_forget(container_of(node, struct attempt, all_node));
 	loop_timer_stop(&s->start_timer);
+	attempts_metrics_done(s);
 	loop_unmark(&s->start_dirty);
-	boot_timer_free(s->lease_timer);
+	loop_timer_stop(&s->renew_timer);
+	sweeper_free(s->sweeper);
+	logs_reader_done(&s->log_reader);
 	disk_free(s->disk);
 	spool_free(s->spool);
 	map_done(&s->by_task);
@@ -347,18 +360,6 @@ void attempts_free(struct attempts *s)
 }
 
 /* ---- the worker as a whole ---- */
-
-void attempts_check_paused(struct attempts *s)
-{
-	int64_t patient_since = loop_now_mono_ns(s->cfg.loop) - LOG_PATIENCE_NS;
-	list_each(node, &s->paused) {
-		struct attempt *a = container_of(node, struct attempt, paused_node);
-		if (logs_full(&a->log) && a->paused_since_mono_ns > patient_since)
-			continue;
-		a->lossy = logs_full(&a->log);
-		attempt_resume_output(a);
-	}
-}
 
 void attempts_set_draining(struct attempts *s, bool draining)
 {
@@ -368,8 +369,7 @@ void attempts_set_draining(struct attempts *s, bool draining)
 void attempts_stop_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text)
 {
 	list_each(node, &s->all)
-		attempt_stop(container_of(node, struct attempt, all_node), EVENT_STOP, REINS__V1__OUTCOME__KIND__STOPPED,
-			     reason, text);
+		attempt_stop(container_of(node, struct attempt, all_node), EVENT_STOP, reason, text);
 }
 
 void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text, bool fenced)
@@ -382,10 +382,20 @@ void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const
 			attempt_fence(a);
 			continue;
 		}
-		attempt_stop(a, EVENT_STOP, REINS__V1__OUTCOME__KIND__STOPPED, reason, text);
-		if (a->state == ATTEMPT_STOPPING)
-			attempt_event(a, EVENT_KILL);
+		attempt_stop(a, EVENT_STOP, reason, text);
+		attempt_hurry(a);
 	}
+}
+
+void attempts_detach(struct attempts *s, int64_t within_ns)
+{
+	s->detach_boot_ns = clock_boot_ns() + within_ns;
+	list_each(node, &s->all) {
+		struct attempt *a = container_of(node, struct attempt, all_node);
+		if (a->state == ATTEMPT_DISPATCHED)
+			attempt_stop(a, EVENT_STOP, REINS__V1__STOP__REASON__DRAINED, "the worker drained");
+	}
+	attempts_renew(s);
 }
 
 const char *attempts_paused(const struct attempts *s)
@@ -394,5 +404,5 @@ const char *attempts_paused(const struct attempts *s)
 		return "outcomes can't be written to the state directory";
 	if (spool_full(s->spool))
 		return "the outcome spool is full";
-	return NULL;
+	return launch_health_paused(&s->health, loop_now_mono_ns(s->cfg.loop));
 }

@@ -26,18 +26,6 @@ void dispatch_unref(struct dispatch *d)
 	free(d);
 }
 
-static void refuse_task(struct attempts *s, const Reins__V1__DispatchedTask *t, Reins__V1__RefusedAttempt__Cause cause,
-			const char *text)
-{
-	struct refused *r = xcalloc(1, sizeof(*r));
-	snprintf(r->task_id, sizeof(r->task_id), "%s", t->task_id);
-	r->number = t->attempt;
-	r->cause = cause;
-	r->text = text;
-	list_push_back(&s->refused, &r->node);
-	attempts_news(s);
-}
-
 /* NULL: taken. */
 static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__DispatchedTask *t,
 			Reins__V1__RefusedAttempt__Cause *ret_cause)
@@ -61,11 +49,19 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	if (s->draining)
 		return "the worker drains";
 	*ret_cause = CAUSE(PAUSED);
-	if (attempts_paused(s))
-		return "the worker takes no tasks now";
+	const char *paused = attempts_paused(s);
+	if (paused)
+		return paused;
 	*ret_cause = CAUSE(BUSY);
 	if (s->n_busy >= (size_t)s->cfg.slots)
 		return "all slots are taken";
+	struct holding holding;
+	bool busy;
+	const char *why = resources_take(&s->cfg.confine->resources, t->spec->resources, &busy, &holding);
+	if (why) {
+		*ret_cause = busy ? CAUSE(BUSY) : CAUSE(UNSUPPORTED);
+		return why;
+	}
 	/* A newer attempt is proof that the older one was given away. */
 	if (newest && attempt_state_holds_slot(newest->state))
 		attempt_fence(newest);
@@ -73,11 +69,13 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 	d->refs++;
 	a->dispatch = d;
 	a->work = t;
+	a->holding = holding;
+	a->devices = resources_devices(&s->cfg.confine->resources, &holding);
+	a->n_devices = holding.n_gpus;
 	a->exclusive = t->exclusive;
 	a->timeout_ns = timeout;
 	lease_rule_set(&a->lease, lease, s->cfg.kill_grace_ns);
-	if (a->exclusive)
-		list_push_back(&s->exclusive, &a->exclusive_node);
+	a->trial = launch_health_taken(&s->health);
 	list_push_back(&s->to_start, &a->start_node);
 	loop_mark(s->cfg.loop, &s->start_dirty);
 	attempts_say(a, SAY_ACCEPTED);
@@ -91,7 +89,7 @@ void attempts_dispatch(struct attempts *s, struct dispatch *d)
 		Reins__V1__RefusedAttempt__Cause cause;
 		const char *text = take(s, d, m->tasks[i], &cause);
 		if (text)
-			refuse_task(s, m->tasks[i], cause, text);
+			attempts_say_refused(s, m->tasks[i]->task_id, m->tasks[i]->attempt, cause, text);
 	}
 }
 
@@ -103,8 +101,7 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 	if (reason == REINS__V1__STOP__REASON__FENCED)
 		attempt_fence(a);
 	else
-		attempt_stop(a, reason == REINS__V1__STOP__REASON__RECALLED ? EVENT_RECALL : EVENT_STOP,
-			     REINS__V1__OUTCOME__KIND__STOPPED, reason, text);
+		attempt_stop(a, reason == REINS__V1__STOP__REASON__RECALLED ? EVENT_RECALL : EVENT_STOP, reason, text);
 }
 
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number)
@@ -124,16 +121,26 @@ void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number
 	if (!a)
 		return;
 	logs_stored(&a->log, offset);
-	if (a->lossy && a->log.held < a->log.config->bound / 2)
-		a->lossy = false;
-	attempts_news(s);
+	attempts_log_news(a);
 }
 
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to)
+void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on)
 {
 	struct attempt *a = attempts_find(s, task_id, number);
-	if (a)
-		logs_rewind(&a->log, log_stored_to);
+	if (!a)
+		return;
+	logs_follow(&a->log, on);
+	attempts_log_news(a);
+}
+
+void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to,
+		      int64_t metrics_stored)
+{
+	struct attempt *a = attempts_find(s, task_id, number);
+	if (!a)
+		return;
+	logs_rewind(&a->log, log_stored_to);
+	metrics_reader_rewind(&a->metrics, metrics_stored);
 }
 
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits)
@@ -146,14 +153,18 @@ void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limi
 	if (limits->error_bytes > 0)
 		s->error_max = limits->error_bytes;
 	if (limits->log_bytes > 0)
-		s->log_config.limit = min_i64(s->cfg.log_limit, limits->log_bytes);
+		s->log_limit = min_i64(s->cfg.log_limit, limits->log_bytes);
+	s->log_reader.window = max_i64(limits->log_window_bytes, 0);
+	s->log_reader.window_sum = max_i64(limits->log_window_sum_bytes, 0);
+	if (limits->metrics_points > 0)
+		s->metrics_limit = min_i64(s->cfg.metrics_limit, limits->metrics_points);
 }
 
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns)
 {
 	s->s_boot_ns = max_i64(s->s_boot_ns, encoded_boot_ns);
 	attempts_wake_waiting(s);
-	attempts_arm_lease(s);
+	attempts_renew(s);
 }
 
 void attempts_session_up(struct attempts *s)
@@ -161,19 +172,20 @@ void attempts_session_up(struct attempts *s)
 	s->session_up = true;
 	list_each(node, &s->all) {
 		struct attempt *a = container_of(node, struct attempt, all_node);
-		a->lossy = false;
 		if (a->state == ATTEMPT_ENDED && a->spooled) {
 			attempt_outcome_ready(a);
-		} else if (list_empty(&a->log_node) && a->log.sent < a->log.end) {
-			list_push_back(&s->logs, &a->log_node);
+		} else {
+			attempts_log_news(a);
 		}
 	}
+	attempts_metrics_session(s, true);
 	attempts_news(s);
 }
 
 void attempts_session_down(struct attempts *s)
 {
 	s->session_up = false;
+	attempts_metrics_session(s, false);
 	while (!list_empty(&s->refused))
 		free(container_of(list_pop_front(&s->refused), struct refused, node));
 	list_each(node, &s->all) {
@@ -185,16 +197,13 @@ void attempts_session_down(struct attempts *s)
 		if (a->spooled)
 			list_remove(&a->outcome_node);
 		logs_rewind(&a->log, a->log.stored);
-		/* A program does not wait for a master that is away. */
-		if (!list_empty(&a->paused_node))
-			attempt_resume_output(a);
 	}
 }
 
 void attempts_log_caught_up(struct attempt *a)
 {
 	list_remove(&a->log_node);
-	if (a->state == ATTEMPT_ENDED && a->spooled && list_empty(&a->outcome_node))
+	if (a->state == ATTEMPT_ENDED && a->spooled && list_empty(&a->outcome_node) && logs_all_sent(&a->log))
 		attempt_outcome_ready(a);
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/allow.h"
+#include "worker/environment.h"
 #include "worker/state_dir.h"
 
 #define ROW(n, t, f) .name = n, .type = t, .offset = offsetof(struct worker_config, f)
@@ -31,13 +33,58 @@ static const struct setting table[] = {
 	 .help = "Outcomes and the attempts' files. Default: $XDG_STATE_HOME/reins/ID or ~/.local/state/reins/ID."},
 	{ROW("kill-grace", SETTING_DURATION, kill_grace_ns), .default_text = "10s", .max = 3600 * NS_PER_S,
 	 .help = "From SIGTERM to SIGKILL, when a program is to end."},
+	{ROW("orphan-timeout", SETTING_DURATION, orphan_timeout_ns), .default_text = "60s", .min = NS_PER_MS, .max = 24 * 3600 * NS_PER_S,
+	 .help = "A program whose worker process is gone is ended so long after its lease, unless another process takes it over."},
+	{ROW("launch-failures", SETTING_INT, launch_failures), .default_text = "5", .min = 0, .max = 1000000,
+	 .help = "Launches that fail in a row by this worker's own fault until it takes no more tasks; it tries one every minute then. 0: never."},
+
+	{ROW("drain", SETTING_STRING, drain), .value_name = "wait|detach|requeue",
+	 .help = "After SIGTERM, what still runs when --drain-timeout is over: is waited for; is left running, to be taken over by "
+		 "the next process; or is stopped and given back. Default: detach; requeue for process 1, which programs can't outlive.",
+	 .group = "Leaving"},
 	{ROW("drain-timeout", SETTING_DURATION, drain_timeout_ns), .default_text = "1m", .max = 3600 * NS_PER_S,
-	 .help = "After SIGTERM: what still runs by then is stopped and given back."},
+	 .help = "After SIGTERM: what runs has so long to end by itself. A second SIGTERM ends this wait."},
+	{ROW("detach-for", SETTING_DURATION, detach_for_ns), .default_text = "10m", .min = NS_PER_S, .max = 3600 * NS_PER_S,
+	 .help = "With --drain=detach: programs wait so long for the next process; exclusive ones as long as their lease says."},
+
+	{ROW("memory", SETTING_SIZE, memory), .value_name = "SIZE", .max = INT64_C(1) << 48,
+	 .help = "Memory for programs. Default: nine tenths of the machine's if they can be held to a limit (see --cgroup), else none.",
+	 .group = "Resources"},
+	{ROW("cpus", SETTING_INT, cpus), .value_name = "N", .max = 1000000,
+	 .help = "CPUs for programs. Default: as many as the worker may use. Where there is no cgroup with the cpu controller they are only counted."},
+	{ROW("gpus", SETTING_STRING, gpus), .value_name = "WHICH", .default_text = "auto",
+	 .help = "auto: those that nvidia-smi lists, else /dev/nvidiaN; none: they are left alone; N: so many; or a list of indexes "
+		 "and UUIDs (\"0,2\"; one index: \"2,\"). Of these those that the worker's own CUDA_VISIBLE_DEVICES shows. Each is given to one "
+		 "task at a time; a task that asks for none sees none."},
+	{ROW("device-dir", SETTING_STRING, device_dir), .value_name = "DIRECTORY", .default_text = "/dev",
+	 .help = "Where --gpus=auto looks for nvidia0, nvidia1, …"},
+	{ROW("resources", SETTING_LIST, resources), .value_name = "NAME=COUNT[,…]", .split = true,
+	 .help = "Anything else that can be counted and that tasks may ask for (licenses=2). At most 16."},
+	{ROW("cgroup", SETTING_STRING, cgroup), .value_name = "WHERE", .default_text = "auto",
+	 .help = "Where programs get their cgroups: auto: where the worker may make some; off: nowhere; or a cgroup v2 directory that "
+		 "is the worker's to use."},
+	{ROW("pids-limit", SETTING_INT, pids_limit), .value_name = "N", .default_text = "4096", .max = 4194304,
+	 .help = "Processes and threads of one task, where there is a cgroup with the pids controller. 0: no limit."},
+	{ROW("open-files", SETTING_INT, open_files), .value_name = "N", .max = 1048576,
+	 .help = "Open files of a program (soft limit). 0: as the worker was started with."},
+
+	{ROW("run-as", SETTING_STRING, run_as), .value_name = "USER",
+	 .help = "User that programs run as. Only where the worker runs as root; they can't read the worker's files then.",
+	 .group = "Security"},
+	{ROW("allow", SETTING_LIST, allow), .value_name = "PATTERN[,…]", .split = true,
+	 .help = "Programs that may be run: absolute paths, * for any part of a name (/usr/bin/*, not below it). Default: all. What an "
+		 "allowed program runs is not looked at: with a shell or an interpreter all is allowed."},
+	{ROW("inherit-env", SETTING_LIST, inherit_env), .value_name = "NAME[,…]", .split = true,
+	 .help = "Variables of the worker that programs get beside PATH, HOME, USER, SHELL, LANG, LC_*, TZ, TMPDIR, LD_LIBRARY_PATH, "
+		 "those of proxies and of their certificates, and REINS_SERVER. * for any part of a name."},
+	{ROW("allow-privileges", SETTING_BOOL, allow_privileges),
+	 .help = "Programs may gain privileges that the worker lacks, by set-user-id programs such as sudo."},
 
 	{ROW("log-limit", SETTING_SIZE, log_limit), .default_text = "64MiB", .max = INT64_C(1) << 40,
-	 .help = "Log kept of one attempt; what comes after is counted and dropped.", .group = "Limits"},
-	{ROW("log-memory", SETTING_SIZE, log_memory), .default_text = "64MiB", .min = 1 << 20, .max = INT64_C(1) << 40,
-	 .help = "Log of all attempts that waits to be stored; above it programs wait when they print."},
+	 .help = "Log kept of one attempt: three quarters for its start, one for its end; the middle is counted and dropped.",
+	 .group = "Limits"},
+	{ROW("metrics-limit", SETTING_INT, metrics_limit), .value_name = "N", .default_text = "100000", .max = INT64_C(1) << 40,
+	 .help = "Points of metrics kept of one attempt; what comes after is counted and dropped."},
 	{ROW("spool-limit", SETTING_SIZE, spool_limit), .default_text = "64MiB", .min = 1 << 16, .max = INT64_C(1) << 40,
 	 .help = "Outcomes that no master has answered; above it no more tasks are taken."},
 
@@ -59,6 +106,24 @@ const struct settings_program worker_program = {
 	.n = ARRAY_LEN(table),
 	.env = true,
 };
+
+const char *const worker_drain_names[WORKER_DRAINS] = {"wait", "detach", "requeue"};
+
+enum worker_drain worker_config_drain(const struct worker_config *c)
+{
+	for (int i = 0; i < WORKER_DRAINS; i++)
+		if (!strcmp(c->drain, worker_drain_names[i]))
+			return (enum worker_drain)i;
+	return WORKER_DRAIN_DETACH;
+}
+
+static bool is_drain(const char *s)
+{
+	for (int i = 0; i < WORKER_DRAINS; i++)
+		if (!strcmp(s, worker_drain_names[i]))
+			return true;
+	return false;
+}
 
 static bool is_name(const char *s)
 {
@@ -89,6 +154,12 @@ int worker_config_finish(struct worker_config *c, char *err, size_t cap)
 		snprintf(err, cap, "--id \"%.255s\": 1 to 255 of [A-Za-z0-9._/-] are allowed", c->id);
 		return -1;
 	}
+	if (!c->drain)
+		c->drain = xstrdup(worker_drain_names[getpid() == 1 ? WORKER_DRAIN_REQUEUE : WORKER_DRAIN_DETACH]);
+	if (!is_drain(c->drain)) {
+		snprintf(err, cap, "--drain \"%.64s\": wait, detach or requeue", c->drain);
+		return -1;
+	}
 	if (!c->slots)
 		c->slots = count_cpus();
 	if (!c->servers.len || c->queues.len > 1000 || c->labels.len > 64) {
@@ -112,6 +183,8 @@ int worker_config_finish(struct worker_config *c, char *err, size_t cap)
 		snprintf(err, cap, "--tls-cert and --tls-key go together");
 		return -1;
 	}
+	if (allow_check(&c->allow, err, cap) < 0 || environment_check(&c->inherit_env, err, cap) < 0)
+		return -1;
 	if (!c->state_dir && !(c->state_dir = state_dir_default_path(c->id))) {
 		snprintf(err, cap, "neither XDG_STATE_HOME nor HOME is set: give a --state-dir");
 		return -1;

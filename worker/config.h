@@ -15,9 +15,23 @@ struct worker_config {
 	char *log_level, *log_format;
 	char *tls_ca, *tls_cert, *tls_key;
 	char *token;
-	int64_t kill_grace_ns, drain_timeout_ns;
-	int64_t log_limit, log_memory, spool_limit;
+	int64_t kill_grace_ns, orphan_timeout_ns, launch_failures;
+	char *drain;              /* one of worker_drain_names */
+	int64_t drain_timeout_ns, detach_for_ns;
+	int64_t log_limit, spool_limit, metrics_limit;
+	/* What programs may have; see confine.h. */
+	int64_t memory, cpus, pids_limit, open_files; /* 0: not given (pids_limit: none) */
+	char *cgroup, *gpus, *device_dir;
+	struct setting_list resources; /* "name=count" */
+	char *run_as;                  /* NULL: as the worker */
+	struct setting_list allow, inherit_env;
+	bool allow_privileges;
 };
+
+/* What --drain takes, by enum worker_drain. */
+enum worker_drain { WORKER_DRAIN_WAIT, WORKER_DRAIN_DETACH, WORKER_DRAIN_REQUEUE, WORKER_DRAINS };
+extern const char *const worker_drain_names[WORKER_DRAINS];
+enum worker_drain worker_config_drain(const struct worker_config *c);
 
 extern const struct settings_program worker_program;
 

@@ -1,5 +1,5 @@
 /* Words and environment of a program.  stdin is an unnamed file in memory: nothing has to be fed to the program
- * while it runs, and it finds the end of its input where it belongs. */
+ * while it runs, and it finds the end of its input where it belongs.  So is the job: it may be larger than a packet. */
 #include "worker/launch.h"
 
 #include <errno.h>
@@ -9,45 +9,37 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/pb/pb.h"
+#include "worker/confine.h"
+#include "worker/state_dir.h"
+#include "worker/supervisor/wire.h"
 
 #define OWN_VARIABLES 8 /* REINS_TASK_ID … TRACEPARENT */
-#define OWN_WORDS 3     /* numbers and paths among the words of reins-exec */
-#define EXEC_WORDS 5    /* reins-exec and what it takes before the program */
+#define JOB_MAX (16u << 20) /* the kernel takes 2 MiB or so of words and environment */
+#define OWN_WORDS 2     /* its directory, where the program is searched */
+#define SET_VARIABLES 3 /* by launch_set */
 
 static bool starts_with(const char *s, const char *prefix)
 {
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
-static bool is_workers_business(const char *variable)
+void launch_base_init(struct launch_base *b, const char *worker_id, long open_files, const struct confine *confine)
 {
-	static const char *const theirs[] = {"NOTIFY_SOCKET=", "LISTEN_FDS=", "LISTEN_PID=", "LISTEN_FDNAMES=",
-		"WATCHDOG_USEC=", "WATCHDOG_PID=", "INVOCATION_ID=", "JOURNAL_STREAM="};
-	if (starts_with(variable, "REINS_"))
-		return !starts_with(variable, "REINS_SERVER=");
-	for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
-		if (starts_with(variable, theirs[i]))
-			return true;
-	return starts_with(variable, "TRACEPARENT=");
-}
-
-void launch_base_init(struct launch_base *b, const char *worker_id, const char *exec_path, long open_files)
-{
-	size_t n = 0;
-	while (environ[n])
-		n++;
 	const char *path = getenv("PATH");
-	*b = (struct launch_base){.worker_id = worker_id, .exec_path = exec_path, .open_files = open_files,
+	*b = (struct launch_base){.worker_id = worker_id, .open_files = open_files,
 		.search_path = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"};
-	b->inherited = xcalloc(n + 1, sizeof(*b->inherited));
-	for (size_t i = 0; i < n; i++)
-		if (!is_workers_business(environ[i]))
-			b->inherited[b->n_inherited++] = environ[i];
+	b->inherited = confine_environment(confine, &b->own_inherited);
+	while (b->inherited[b->n_inherited])
+		b->n_inherited++;
 }
 
 void launch_base_done(struct launch_base *b)
 {
+	for (char **p = b->own_inherited; p && *p; p++)
+		free(*p);
+	free(b->own_inherited);
 	free(b->inherited);
 }
 
@@ -89,7 +81,7 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	size_t n = 0, n_given = 0;
 	_cleanup_free_ char *params = params_json(spec);
 	char *own_variables[OWN_VARIABLES];
-	l->envp = calloc(b->n_inherited + spec->n_env + OWN_VARIABLES + 1, sizeof(*l->envp));
+	l->envp = calloc(b->n_inherited + spec->n_env + OWN_VARIABLES + SET_VARIABLES + 1, sizeof(*l->envp));
 	_cleanup_free_ char **given = calloc(spec->n_env + 1, sizeof(*given));
 	if (!params || !l->envp || !given)
 		return -ENOMEM;
@@ -98,8 +90,8 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	own_variables[2] = own(l, "REINS_QUEUE=%s", t->queue);
 	own_variables[3] = own(l, "REINS_WORKER_ID=%s", b->worker_id);
 	own_variables[4] = own(l, "REINS_PARAMS=%s", params);
-	own_variables[5] = own(l, "REINS_RESULT=%s/result", dir);
-	own_variables[6] = own(l, "REINS_METRICS=%s/metrics", dir);
+	own_variables[5] = own(l, "REINS_RESULT=%s/" STATE_RESULT, dir);
+	own_variables[6] = own(l, "REINS_METRICS=%s/" STATE_METRICS, dir);
 	size_t n_own = 7;
 	if (t->traceparent[0])
 		own_variables[n_own++] = own(l, "TRACEPARENT=%s", t->traceparent);
@@ -134,19 +126,29 @@ static int make_env(struct launch *l, const struct launch_base *b, Reins__V1__Di
 	return 0;
 }
 
-static int make_argv(struct launch *l, const struct launch_base *b, Reins__V1__DispatchedTask *t, const char *dir)
+static int make_argv(struct launch *l, Reins__V1__DispatchedTask *t, const char *dir)
 {
 	Reins__V1__TaskSpec *spec = t->spec;
-	l->argv = calloc(EXEC_WORDS + spec->n_command + 1, sizeof(*l->argv));
-	if (!l->argv)
+	l->argv = calloc(spec->n_command + 1, sizeof(*l->argv));
+	l->directory = spec->working_dir[0] ? spec->working_dir : own(l, "%s/work", dir);
+	if (!l->argv || !l->directory)
 		return -ENOMEM;
-	char *agent = own(l, "%d", (int)getpid()), *files = own(l, "%ld", b->open_files);
-	char *cwd = spec->working_dir[0] ? spec->working_dir : own(l, "%s/work", dir);
-	if (!agent || !files || !cwd)
-		return -ENOMEM;
-	char *const head[EXEC_WORDS] = {(char *)b->exec_path, agent, files, (char *)b->search_path, cwd};
-	memcpy(l->argv, head, sizeof(head));
-	memcpy(l->argv + EXEC_WORDS, spec->command, spec->n_command * sizeof(*l->argv));
+	memcpy(l->argv, spec->command, spec->n_command * sizeof(*l->argv));
+	return 0;
+}
+
+static int write_at(int fd, const void *data, size_t len, off_t at)
+{
+	for (const char *p = data; len > 0;) {
+		ssize_t n = pwrite(fd, p, len, at);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			p += n;
+			at += n;
+			len -= (size_t)n;
+		}
+	}
 	return 0;
 }
 
@@ -157,20 +159,15 @@ static int make_stdin(struct launch *l, const ProtobufCBinaryData *payload)
 	l->stdin_fd = memfd_create("payload", MFD_CLOEXEC);
 	if (l->stdin_fd < 0)
 		return -errno;
-	for (size_t at = 0; at < payload->len;) {
-		ssize_t n = pwrite(l->stdin_fd, payload->data + at, payload->len - at, (off_t)at);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		at += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
+	return write_at(l->stdin_fd, payload->data, payload->len, 0);
 }
 
 int launch_make(struct launch *l, const struct launch_base *b, Reins__V1__DispatchedTask *task, const char *dir)
 {
-	*l = (struct launch){.stdin_fd = -1};
-	l->owned = calloc(OWN_VARIABLES + OWN_WORDS + task->spec->n_env, sizeof(*l->owned));
-	int r = l->owned ? make_argv(l, b, task, dir) : -ENOMEM;
+	*l = (struct launch){.stdin_fd = -1, .search_path = b->search_path, .cgroups = {.kill_index = -1, .oom_index = -1},
+		.open_files = b->open_files, .core_bytes = -1};
+	l->owned = calloc(OWN_VARIABLES + OWN_WORDS + SET_VARIABLES + task->spec->n_env, sizeof(*l->owned));
+	int r = l->owned ? make_argv(l, task, dir) : -ENOMEM;
 	if (r == 0)
 		r = make_env(l, b, task, dir);
 	if (r == 0)
@@ -187,7 +184,88 @@ void launch_done(struct launch *l)
 	free(l->owned);
 	free(l->argv);
 	free(l->envp);
+	cgroup_dirs_done(&l->cgroups);
 	if (l->stdin_fd >= 0)
 		close(l->stdin_fd);
 	*l = (struct launch){.stdin_fd = -1};
+}
+
+int launch_set(struct launch *l, const char *name, const char *value)
+{
+	char *variable = own(l, "%s=%s", name, value);
+	size_t n = 0;
+	if (!variable)
+		return -ENOMEM;
+	while (l->envp[n] && !same_variable(l->envp[n], variable))
+		n++;
+	l->envp[n] = variable;
+	return 0;
+}
+
+void launch_own_search(struct launch *l, char *search_path)
+{
+	l->owned[l->n_owned++] = search_path;
+	l->search_path = search_path;
+}
+
+/* ---- for a supervisor ---- */
+
+static int add_string(struct buf *b, const char *s)
+{
+	return buf_add(b, s, strlen(s) + 1);
+}
+
+static int add_strings(struct buf *b, char *const *at, size_t n)
+{
+	int r = 0;
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_string(b, at[i]);
+	return r;
+}
+
+static uint32_t count(char *const *at)
+{
+	uint32_t n = 0;
+	while (at[n])
+		n++;
+	return n;
+}
+
+int launch_pack(const struct launch *l, const struct launch_times *t)
+{
+	struct sup_job_file job = {
+		.size = sizeof(job), .version = SUP_VERSION, .n_argv = count(l->argv), .n_env = count(l->envp),
+		.n_join = (uint32_t)l->cgroups.n, .kill_index = l->cgroups.kill_index, .oom_index = l->cgroups.oom_index,
+		.no_new_privs = l->no_new_privs, .open_files = l->open_files, .core_bytes = l->core_bytes,
+		.processes = l->processes, .timeout_ns = t->timeout_ns, .kill_grace_ns = t->kill_grace_ns,
+		.log_head_bytes = t->log_head_bytes, .log_ring_bytes = t->log_ring_bytes, .stuck_after_ns = t->stuck_after_ns,
+	};
+	struct buf strings;
+	buf_init(&strings, JOB_MAX);
+	int r = add_string(&strings, l->directory);
+	if (r == 0)
+		r = add_string(&strings, l->search_path);
+	if (r == 0)
+		r = add_string(&strings, l->user ? l->user : "");
+	if (r == 0)
+		r = add_strings(&strings, l->cgroups.path, l->cgroups.n);
+	if (r == 0)
+		r = add_strings(&strings, l->argv, job.n_argv);
+	if (r == 0)
+		r = add_strings(&strings, l->envp, job.n_env);
+	job.strings_size = buf_len(&strings);
+	int fd = r < 0 ? r : memfd_create("job", MFD_CLOEXEC);
+	if (r == 0 && fd < 0)
+		fd = -errno;
+	if (fd >= 0) {
+		r = write_at(fd, &job, sizeof(job), 0);
+		if (r == 0)
+			r = write_at(fd, buf_head(&strings), buf_len(&strings), sizeof(job));
+		if (r < 0) {
+			close(fd);
+			fd = r;
+		}
+	}
+	buf_done(&strings);
+	return fd;
 }

@@ -33,3 +33,9 @@ int64_t lease_ack_timeout_ns(int64_t lease_ns, int64_t interval_ns)
 {
 	return max_i64((lease_ns / 10 * 6 - interval_ns) / 2, ACK_TIMEOUT_MIN_NS);
 }
+
+int64_t lease_second_beat_ns(struct rng *rng, int64_t interval_ns)
+{
+	int64_t least = interval_ns / 4;
+	return least + (int64_t)rng_below(rng, (uint64_t)(interval_ns - least) + 1);
+}

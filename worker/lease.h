@@ -7,6 +7,7 @@
 #define REINS_WORKER_LEASE_H
 
 #include "common/base/base.h"
+#include "common/base/rng.h"
 
 #define LEASE_NEVER INT64_MIN /* S before any heartbeat was acknowledged */
 
@@ -24,5 +25,8 @@ int64_t lease_kill_due(const struct lease_rule *r, int64_t s_boot_ns);
 bool lease_may_start(const struct lease_rule *r, int64_t s_boot_ns, int64_t now_boot_ns);
 /* So long may a heartbeat stay unanswered: (0.6 L - H)/2, but not less than 50 ms. */
 int64_t lease_ack_timeout_ns(int64_t lease_ns, int64_t interval_ns);
+/* From a session's first heartbeat to its second, a quarter of the interval to all of it: workers that came together
+ * do not beat in step. */
+int64_t lease_second_beat_ns(struct rng *rng, int64_t interval_ns);
 
 #endif

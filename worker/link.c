@@ -18,6 +18,7 @@
 #define RESOLVE_NS (5 * NS_PER_S)
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS NS_PER_S  /* until a Welcome has said what L is */
+#define RARELY_MIN_NS NS_PER_S   /* before the next round, if a master has refused us in this one */
 #define CERT_WARN_US (14 * 86400 * INT64_C(1000000))
 #define STREAM_QUEUE (128 * 1024) /* what may be in front of a heartbeat: two pieces of log */
 
@@ -41,6 +42,7 @@ struct link {
 	char where[320];
 	struct log_repeats repeats;
 	bool rarely;                /* the end of this one is a refusal that a person has to put right */
+	bool refused;               /* so was one of this round */
 };
 
 static void drop_now(struct link *l)
@@ -61,7 +63,9 @@ static void wait_for_next_round(struct link *l)
 	l->state = LINK_WAITING;
 	l->server = 0;
 	l->n_addrs = 0;
-	loop_timer_set(&l->timer, loop_now_mono_ns(l->cfg.loop) + backoff_next(&l->backoff));
+	int64_t least = l->refused ? RARELY_MIN_NS : 0;
+	l->refused = false;
+	loop_timer_set(&l->timer, loop_now_mono_ns(l->cfg.loop) + least + backoff_next(&l->backoff));
 }
 
 /* A master that is away for a day is a thousand lines, not a hundred thousand. */
@@ -298,8 +302,10 @@ void link_welcomed(struct link *l, int64_t lease_ns)
 
 void link_drop(struct link *l, enum link_retry retry, const char *why)
 {
-	if (retry == LINK_RARELY)
+	if (retry == LINK_RARELY) {
 		backoff_to_max(&l->backoff);
+		l->refused = true;
+	}
 	l->rarely = retry == LINK_RARELY;
 	fail(l, why);
 	l->rarely = false;

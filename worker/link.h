@@ -27,7 +27,7 @@ struct link_config {
 
 enum link_retry {
 	LINK_NEXT,       /* another address at once, then with backoff */
-	LINK_RARELY,     /* not before the longest wait: what this master said won't change soon */
+	LINK_RARELY,     /* a second at the least, then with the longest wait: what this master said won't change soon */
 };
 
 /* -1 with a sentence: a server's address or the TLS files. */

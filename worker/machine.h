@@ -1,10 +1,10 @@
 /* The life of an attempt at the worker, as a table: state × event -> next state, action.
  *
  *   DISPATCHED  accepted; waits for its turn to start, or for a lease that allows it
- *   STARTING    its first process exists and has not become the program yet
+ *   STARTING    its supervisor has the job; the program does not run yet, or we have not heard of it
  *   RUNNING     the program runs
- *   STOPPING    a stop has begun and goes on whatever arrives: SIGTERM, grace, SIGKILL
- *   CLEARING    the first process has ended; what is left of its group is killed, pipes are read out
+ *   STOPPING    a stop has begun, asked for by us or by the supervisor's own decision, and goes on whatever arrives
+ *   CLEARING    the first process has ended, or the supervisor is dead: what is left of the tree is being ended
  *   ENDED       nothing of it runs; its outcome waits for a master's verdict
  *   GONE        forgotten
  *
@@ -27,18 +27,20 @@ enum attempt_state {
 
 enum attempt_event {
 	EVENT_START,        /* its turn has come */
-	EVENT_SPAWN_FAILED, /* there is no process */
+	EVENT_ADOPT,        /* an earlier agent has started it */
+	EVENT_SPAWN_FAILED, /* no supervisor has it */
 	EVENT_EXEC_OK,
-	EVENT_EXEC_FAILED,  /* the first process says so and is about to exit */
+	EVENT_EXEC_FAILED,  /* the program can't be started; EVENT_EXIT follows */
 	EVENT_STOP,         /* asked for by a master, by a person, by a drain */
 	EVENT_RECALL,       /* a stop for what was not started */
-	EVENT_TIMEOUT,      /* spec.timeout */
-	EVENT_LEASE,        /* the exclusive lease is about to end */
-	EVENT_KILL,         /* grace is over */
+	EVENT_STOPPING,     /* the supervisor has begun a stop: time limit, lease, orphan, a signal to it */
+	EVENT_KILL,         /* no more grace */
 	EVENT_FENCED,       /* no longer ours; nobody waits for an outcome */
 	EVENT_EXIT,         /* the first process has ended */
-	EVENT_EMPTY,        /* nothing is left of the group, pipes are read out */
+	EVENT_DIED,         /* the supervisor is dead, and has not said that the tree is empty */
+	EVENT_EMPTY,        /* nothing is left of the tree */
 	EVENT_EMPTY_FENCED, /* likewise, of an attempt that was fenced */
+	EVENT_EMPTY_OWN,    /* likewise, of one that never ran, by the worker's fault */
 	EVENT_VERDICT,      /* a master has answered the outcome */
 	ATTEMPT_EVENTS
 };
@@ -47,13 +49,13 @@ enum attempt_action {
 	ACTION_ILLEGAL, /* the hole in the table: this event can't come in this state */
 	ACTION_NONE,
 	ACTION_SPAWN,
-	ACTION_REFUSE,  /* answer Refused{STOPPED} and forget */
+	ACTION_REFUSE,  /* answer Refused and forget: the program never ran */
 	ACTION_FORGET,
 	ACTION_STARTED,
 	ACTION_LAUNCH_FAILED,
-	ACTION_TERM,    /* SIGTERM to the group; EVENT_KILL follows when grace is over */
-	ACTION_KILL,    /* SIGKILL to the group */
-	ACTION_CLEAR,
+	ACTION_TERM,    /* tell the supervisor: SIGTERM, grace, SIGKILL */
+	ACTION_KILL,    /* tell it: SIGKILL */
+	ACTION_LOST,    /* how it ended can't be known */
 	ACTION_REPORT,  /* write the outcome */
 };
 

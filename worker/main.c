@@ -1,9 +1,12 @@
 /* reins-worker: settings, signals, the loop. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/log/log.h"
@@ -13,6 +16,9 @@
 
 #define FILES_PER_ATTEMPT 4
 #define FILES_OWN 128
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
 
 static void on_signal(void *arg, int signo)
 {
@@ -23,7 +29,7 @@ static void on_signal(void *arg, int signo)
 }
 
 /* Beside this program, where the build and an installation put it. malloc'ed, or NULL. */
-static char *find_exec(void)
+static char *find_supervisor(void)
 {
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -32,7 +38,7 @@ static char *find_exec(void)
 	self[n] = '\0';
 	char *slash = strrchr(self, '/');
 	char *path;
-	if (!slash || asprintf(&path, "%.*s/reins-exec", (int)(slash - self), self) < 0)
+	if (!slash || asprintf(&path, "%.*s/reins-supervisor", (int)(slash - self), self) < 0)
 		return NULL;
 	if (access(path, X_OK) == 0)
 		return path;
@@ -81,14 +87,14 @@ static int run(const struct worker_config *c)
 	struct loop *loop;
 	struct agent *agent = NULL;
 	char err[1024];
-	_cleanup_free_ char *exec_path = find_exec();
-	if (!exec_path)
-		return fail("reins-exec is not beside reins-worker");
+	_cleanup_free_ char *supervisor = find_supervisor();
+	if (!supervisor)
+		return fail("reins-supervisor is not beside reins-worker");
 	long files = raise_files(c->slots);
 	if (loop_new(&loop) < 0)
 		return fail("no event loop");
 	int code = 0;
-	if (agent_new(loop, c, exec_path, files, err, sizeof(err), &agent) < 0)
+	if (agent_new(loop, c, supervisor, files, err, sizeof(err), &agent) < 0)
 		code = fail(err);
 	for (size_t i = 0; agent && i < ARRAY_LEN(signals); i++)
 		if (loop_signal_new(loop, signals[i], on_signal, agent, &watched[i]) < 0)
@@ -105,10 +111,21 @@ static int run(const struct worker_config *c)
 	return code;
 }
 
+/* What we were started with is not for programs: descriptors that our parent left open, and rights for all on what is
+ * written. */
+static void shed(void)
+{
+	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+		for (int fd = 3; fd < FILES_OWN; fd++)
+			fcntl(fd, F_SETFD, FD_CLOEXEC);
+	umask(umask(0) | 022);
+}
+
 int main(int argc, char **argv)
 {
 	struct worker_config c = {0};
 	char err[512];
+	shed();
 	switch (settings_load(&worker_program, argc, argv, &c, NULL, NULL)) {
 	case SETTINGS_EXIT_0:
 		return 0;

@@ -15,47 +15,48 @@
 
 Reins__V1__Outcome__Kind outcome_kind(const struct outcome_facts *f)
 {
-	if (f->launch_failed)
-		return KIND(LAUNCH_FAILED);
+	if (f->lost)
+		return KIND(LOST);
 	if (f->stop_kind != KIND(KIND_UNSPECIFIED))
 		return f->stop_kind;
+	if (f->launch_failed)
+		return KIND(LAUNCH_FAILED);
 	return f->exited && f->code == 0 && f->signal == 0 ? KIND(SUCCEEDED) : KIND(FAILED);
 }
 
 /* The bytes of the result into *ret (malloc'ed or NULL), its size into *ret_size. */
 static void read_result(int dir_fd, const char *name, int64_t max, uint8_t **ret, size_t *ret_len, int64_t *ret_size)
 {
-	char path[STATE_ATTEMPT_NAME_MAX + 8];
 	struct stat st;
-	snprintf(path, sizeof(path), "%s/result", name);
-	/* The program chose what is there: no link is followed, no device or FIFO is waited for. */
-	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = state_dir_open_theirs(dir_fd, name, STATE_RESULT, &st);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-		*ret_size = st.st_size;
-		uint8_t *data = st.st_size > 0 && st.st_size <= max ? malloc((size_t)st.st_size) : NULL;
-		size_t len = 0;
-		for (ssize_t n; data && len < (size_t)st.st_size; len += (size_t)n)
-			if ((n = read(fd, data + len, (size_t)st.st_size - len)) <= 0)
-				break;
-		*ret = data;
-		*ret_len = len;
-	}
+	*ret_size = st.st_size;
+	uint8_t *data = st.st_size > 0 && st.st_size <= max ? malloc((size_t)st.st_size) : NULL;
+	size_t len = 0;
+	for (ssize_t n; data && len < (size_t)st.st_size; len += (size_t)n)
+		if ((n = read(fd, data + len, (size_t)st.st_size - len)) <= 0)
+			break;
+	*ret = data;
+	*ret_len = len;
 	close(fd);
 }
 
 static void describe(const struct outcome_facts *f, char *out, size_t cap)
 {
+	const char *oom = f->oom_text ? f->oom_text : "";
 	switch (outcome_kind(f)) {
 	case KIND(SUCCEEDED):
 		out[0] = '\0';
 		break;
 	case KIND(FAILED):
 		if (f->signal)
-			snprintf(out, cap, "ended by signal %d (%s)", f->signal, strsignal(f->signal));
+			snprintf(out, cap, "%s%sended by signal %d (%s)", oom, *oom ? "; " : "", f->signal, strsignal(f->signal));
 		else
-			snprintf(out, cap, "exit code %d", f->code);
+			snprintf(out, cap, "%s%sexit code %d", oom, *oom ? "; " : "", f->code);
+		break;
+	case KIND(LOST):
+		snprintf(out, cap, "%s", f->text ? f->text : "its supervisor died: nobody can say how it ended");
 		break;
 	default:
 		snprintf(out, cap, "%s", f->text ? f->text : "");
@@ -84,6 +85,7 @@ struct blob *outcome_pack(const struct outcome_facts *f, int dir_fd, const char 
 		read_result(dir_fd, name, result_max, &result, &o.result.len, &o.result_bytes);
 		o.result.data = result;
 	}
+	o.oom_killed = f->oom_text && o.kind == KIND(FAILED);
 	describe(f, error, sizeof(error));
 	o.error.data = (uint8_t *)error;
 	o.error.len = min_sz(strlen(error), (size_t)max_i64(error_max, 0));

@@ -1,244 +1,507 @@
-/* A process, three pipes from it (stdout, stderr, the word of reins-exec), and its end.
+/* States of a run:
+ *   LIVE      there is a connection
+ *   LOOKING   there is none: the supervisor's lock says whether it lives.  If it does it is connected to; one that can't be
+ *             for LOOK_NS is killed, since nobody else could tell it anything either
+ *   SWEEPING  it is dead, and its tree is being ended
+ *   OVER      RUN_EMPTY or RUN_SWEPT was said, or the owner has left
  *
- * The group's id stays taken in the kernel while a member lives, so a signal to it can't hit a stranger as
- * long as there is one; when there is none, kill says ESRCH, and that is the proof of emptiness. */
+ * What is to be said waits in flags, not in a queue: only the newest deadlines and the strictest stop matter, so a
+ * supervisor that stands still holds up nobody. */
 #include "worker/run.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
-#include <uv.h>
 
-#define READ_SIZE (64 * 1024)
-#define FAILURE_MAX 1024
-#define LAST_READS 17 /* of READ_SIZE: more than the largest pipe holds; a stranger may still write to it */
-#define CLEAR_FIRST_NS (1 * NS_PER_MS)
-#define CLEAR_MAX_NS (100 * NS_PER_MS)
+#include "common/base/clock.h"
+#include "common/log/log.h"
+#include "worker/state_dir.h"
 
-struct pipe_end {
-	struct run *run;
-	int stream;
-	int fd;
-	struct loop_poll *poll;
-};
+#define READS_PER_TURN 16
+#define TAKES 3 /* spares that may turn out dead before it counts as a failure */
+#define LOOK_FIRST_NS (2 * NS_PER_MS)
+#define LOOK_MAX_NS (100 * NS_PER_MS)
+#define LOOK_NS (3 * NS_PER_S)
+
+enum run_state { RUN_LIVE, RUN_LOOKING, RUN_SWEEPING, RUN_OVER };
 
 struct run {
-	struct loop *loop;
-	const struct run_events *ev;
+	struct run_host host;
+	run_on_event *on_event;
 	void *arg;
-	uv_process_t process;
-	int pid;
-	struct pipe_end out[2];
-	struct pipe_end status;
-	char failure[FAILURE_MAX + 1];
-	size_t failure_len;
-	bool exited, paused, clearing;
-	struct loop_timer clear_timer;
-	struct loop_dirty clear_dirty;
-	int64_t clear_wait_ns;
+	char name[STATE_ATTEMPT_NAME_MAX];
+	enum run_state state;
+	int fd, dir_fd, lock_fd;
+	struct loop_poll *poll;
+	struct sup_status status;      /* the newest */
+	int64_t told_log_end, told_log_dropped;
+	int told_stuck;
+	unsigned told;                 /* bits of enum run_event */
+	bool unusable, settled;
+	struct sup_stop *stop;         /* NULL: none was asked for */
+	struct sup_deadlines deadlines;
+	bool say_stop, say_deadlines, say_seen;
+	struct loop_timer look_timer;
+	int64_t look_wait_ns, look_since_mono_ns;
+	struct sweep_target target;
+	struct loop_grave grave;
 };
 
-/* One thread, and never in use across a callback's return. */
-static uint8_t scratch[READ_SIZE];
+#define log_run(level, r, ...) \
+	do { \
+		char object_[STATE_ATTEMPT_NAME_MAX + 16]; \
+		snprintf(object_, sizeof(object_), "dir=%s", (r)->name); \
+		log_line(level, "attempt", object_, __VA_ARGS__); \
+	} while (0)
 
-static void close_pipe(struct pipe_end *p)
+/* ---- events ---- */
+
+static void say(struct run *r, enum run_event event)
 {
-	loop_poll_free(p->poll);
-	p->poll = NULL;
-	if (p->fd >= 0)
-		close(p->fd);
-	p->fd = -1;
+	if (r->state == RUN_OVER)
+		return;
+	r->told |= 1u << event;
+	if (event == RUN_EMPTY || event == RUN_SWEPT)
+		r->state = RUN_OVER;
+	r->on_event(r->arg, event, &r->status);
 }
 
-/* False when there is nothing more now. */
-static bool read_output(struct pipe_end *p)
+static void say_once(struct run *r, enum run_event event, bool holds)
 {
-	ssize_t n = read(p->fd, scratch, sizeof(scratch));
-	if (n > 0) {
-		p->run->ev->on_output(p->run->arg, p->stream, scratch, (size_t)n);
-		return true;
+	if (holds && !(r->told & 1u << event))
+		say(r, event);
+}
+
+/* What the newest status has that the owner was not told. */
+static void tell(struct run *r)
+{
+	const struct sup_status *s = &r->status;
+	bool failed = s->launch_errno != 0 || s->phase == SUP_LAUNCH_FAILED;
+	say_once(r, RUN_EXEC, s->started_wall_us != 0 && !failed);
+	say_once(r, RUN_LAUNCH_FAILED, failed);
+	if (s->log_end != r->told_log_end || s->log_dropped != r->told_log_dropped) {
+		r->told_log_end = s->log_end;
+		r->told_log_dropped = s->log_dropped;
+		say(r, RUN_LOG);
 	}
-	if (n == 0 || (errno != EAGAIN && errno != EINTR))
-		close_pipe(p);
+	say_once(r, RUN_STOPPING, s->stopped_by != SUP_NOT_STOPPED);
+	if (s->stuck != r->told_stuck) {
+		r->told_stuck = s->stuck;
+		say(r, RUN_STUCK);
+	}
+	say_once(r, RUN_EXIT, s->phase == SUP_EXITED || s->phase == SUP_EMPTY);
+	say_once(r, RUN_EMPTY, s->phase == SUP_EMPTY);
+}
+
+/* Takes what we know of a struct that may be shorter or longer; false: it is none. */
+static bool parse_status(const void *data, size_t len, struct sup_status *ret)
+{
+	struct sup_head head;
+	if (len < offsetof(struct sup_status, text))
+		return false;
+	memcpy(&head, data, sizeof(head));
+	if (head.type != SUP_STATUS || head.size > len)
+		return false;
+	struct sup_status s = {0};
+	memcpy(&s, data, min_sz(head.size, sizeof(s)));
+	if (s.phase < SUP_STARTING || s.phase > SUP_EMPTY || s.log_end < 0 || s.log_dropped < 0)
+		return false;
+	s.text[sizeof(s.text) - 1] = '\0';
+	*ret = s;
+	return true;
+}
+
+/* ---- the connection ---- */
+
+static void look(struct run *r);
+
+static void disconnect(struct run *r)
+{
+	loop_poll_free(r->poll);
+	r->poll = NULL;
+	if (r->fd >= 0)
+		close(r->fd);
+	r->fd = -1;
+}
+
+static void begin_looking(struct run *r)
+{
+	disconnect(r);
+	r->state = RUN_LOOKING;
+	r->look_wait_ns = LOOK_FIRST_NS;
+	r->look_since_mono_ns = loop_now_mono_ns(r->host.loop);
+	loop_timer_set(&r->look_timer, r->look_since_mono_ns);
+}
+
+/* 1: sent; 0: not now; -1: the connection is gone. */
+static int send_packet(struct run *r, const void *packet, size_t len)
+{
+	ssize_t n = send(r->fd, packet, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n >= 0)
+		return 1;
+	return errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM ? 0 : -1;
+}
+
+/* Says what there is to say.  Never ends the connection: what is still to be read comes first, and the end with it. */
+static void flush(struct run *r)
+{
+	const struct sup_head seen = {.type = SUP_SEEN, .size = sizeof(seen)};
+	if (r->state != RUN_LIVE)
+		return;
+	int sent = 1;
+	if (r->say_stop && (sent = send_packet(r, r->stop, sizeof(*r->stop))) == 1)
+		r->say_stop = false;
+	if (sent == 1 && r->say_deadlines && (sent = send_packet(r, &r->deadlines, sizeof(r->deadlines))) == 1)
+		r->say_deadlines = false;
+	if (sent == 1 && r->say_seen && (sent = send_packet(r, &seen, sizeof(seen))) == 1)
+		r->say_seen = false;
+	loop_poll_set(r->poll, LOOP_READ | (sent == 0 ? LOOP_WRITE_READY : 0));
+}
+
+static void on_ready(void *arg, int events)
+{
+	struct run *r = arg;
+	static uint8_t packet[SUP_PACKET_MAX];
+	for (int n = 0; n < READS_PER_TURN && r->state == RUN_LIVE; n++) {
+		ssize_t len = recv(r->fd, packet, sizeof(packet), MSG_DONTWAIT);
+		if (len < 0 && errno == EINTR)
+			continue;
+		if (len < 0 && errno == EAGAIN)
+			break;
+		/* At its end; or it says what no supervisor says, which a new connection may mend. */
+		if (len <= 0 || !parse_status(packet, (size_t)len, &r->status)) {
+			if (len > 0)
+				log_run(LOG_WARN, r, "the supervisor said something that is no status");
+			begin_looking(r);
+			return;
+		}
+		r->settled = true;
+		r->say_seen = true;
+		tell(r);
+	}
+	flush(r);
+}
+
+static int watch(struct run *r, int fd)
+{
+	int err = loop_poll_new(r->host.loop, fd, on_ready, r, &r->poll);
+	if (err < 0)
+		return err;
+	r->fd = fd;
+	r->state = RUN_LIVE;
+	loop_poll_set(r->poll, LOOP_READ);
+	return 0;
+}
+
+/* ---- does it live? ---- */
+
+static ssize_t read_file(int dir_fd, const char *name, void *out, size_t cap)
+{
+	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = pread(fd, out, cap, 0);
+	int err = errno;
+	close(fd);
+	return n < 0 ? -err : n;
+}
+
+static void read_status_file(struct run *r)
+{
+	uint8_t data[SUP_PACKET_MAX];
+	struct sup_status s;
+	ssize_t n = read_file(r->dir_fd, "status", data, sizeof(data));
+	if (n <= 0)
+		return;
+	if (!parse_status(data, (size_t)n, &s))
+		log_run(LOG_WARN, r, "its file `status` is damaged");
+	else if (s.phase >= r->status.phase && s.log_end >= r->status.log_end)
+		r->status = s; /* else it is older than what we heard */
+}
+
+static bool same_process(const struct sup_identity *id)
+{
+	char path[64], stat[1024];
+	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)id->pid);
+	ssize_t n = read_file(AT_FDCWD, path, stat, sizeof(stat) - 1);
+	if (n <= 0)
+		return false;
+	stat[n] = '\0';
+	const char *p = strrchr(stat, ')'); /* the name before it may hold anything */
+	unsigned long long start;
+	return p && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) == 1 &&
+	       start == id->start_ticks;
+}
+
+/* Who wrote the file `supervisor`, if that process lives. */
+static bool read_identity(struct run *r, struct sup_identity *ret)
+{
+	char boot[40] = "";
+	struct sup_identity id;
+	ssize_t n = read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot) - 1);
+	boot[n > 0 ? strcspn(boot, "\n") : 0] = '\0';
+	if (read_file(r->dir_fd, "supervisor", &id, sizeof(id)) != (ssize_t)sizeof(id) || id.size < sizeof(id) || id.pid <= 1)
+		return false;
+	id.boot_id[sizeof(id.boot_id) - 1] = '\0';
+	if (strcmp(id.boot_id, boot) != 0 || !same_process(&id))
+		return false;
+	*ret = id;
+	return true;
+}
+
+/* By a descriptor of the process, so that it can't be a stranger who got its number. */
+static void kill_supervisor(struct run *r)
+{
+	struct sup_identity id;
+	int fd = read_identity(r, &id) ? (int)syscall(SYS_pidfd_open, (pid_t)id.pid, 0) : -1;
+	if (fd < 0)
+		return;
+	if (same_process(&id))
+		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+	close(fd);
+}
+
+/* True: nobody has the lock, and nobody will get it. */
+static bool is_dead(struct run *r)
+{
+	if (r->lock_fd < 0) {
+		r->lock_fd = openat(r->dir_fd, "supervisor", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (r->lock_fd < 0)
+			return false;
+	}
+	if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0)
+		return true;
+	close(r->lock_fd);
+	r->lock_fd = -1;
 	return false;
 }
 
-static void on_output_ready(void *arg, int events)
+static int connect_again(struct run *r)
 {
-	struct pipe_end *p = arg;
-	if (p->fd >= 0 && !p->run->paused)
-		read_output(p);
-}
-
-/* Reads the word of reins-exec as far as it is there; at its end tells the owner. */
-static void read_status(struct run *r)
-{
-	while (r->status.fd >= 0) {
-		ssize_t n = read(r->status.fd, r->failure + r->failure_len, FAILURE_MAX - r->failure_len);
-		if (n < 0 && errno == EAGAIN)
-			return;
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n > 0) {
-			r->failure_len += (size_t)n;
-			continue;
-		}
-		close_pipe(&r->status);
-		r->failure[r->failure_len] = '\0';
-		r->ev->on_exec(r->arg, r->failure_len ? r->failure : NULL);
-	}
-}
-
-static void on_status_ready(void *arg, int events)
-{
-	read_status(((struct pipe_end *)arg)->run);
-}
-
-static void on_process_exit(uv_process_t *process, int64_t code, int signal)
-{
-	struct run *r = process->data;
-	r->exited = true;
-	read_status(r);
-	r->ev->on_exit(r->arg, (int)code, signal);
-}
-
-static void finish_clear(struct run *r)
-{
-	for (size_t i = 0; i < ARRAY_LEN(r->out); i++) {
-		for (int k = 0; k < LAST_READS && r->out[i].fd >= 0 && read_output(&r->out[i]); k++)
-			;
-		close_pipe(&r->out[i]);
-	}
-	close_pipe(&r->status);
-	r->ev->on_empty(r->arg);
-}
-
-static void try_clear(struct run *r)
-{
-	if (kill(-r->pid, SIGKILL) < 0 && errno == ESRCH) {
-		finish_clear(r);
-		return;
-	}
-	/* EPERM too: a member that changed its user. The slot is not free before it has ended. */
-	loop_timer_set(&r->clear_timer, loop_now_mono_ns(r->loop) + r->clear_wait_ns);
-	r->clear_wait_ns = min_i64(r->clear_wait_ns * 2, CLEAR_MAX_NS);
-}
-
-static void on_clear_timer(struct loop_timer *t)
-{
-	try_clear(container_of(t, struct run, clear_timer));
-}
-
-static void on_clear_dirty(struct loop_dirty *d)
-{
-	try_clear(container_of(d, struct run, clear_dirty));
-}
-
-static void on_process_closed(uv_handle_t *h)
-{
-	free(h->data);
-}
-
-static int watch(struct run *r, struct pipe_end *p, int stream, int fd, void (*on_ready)(void *, int))
-{
-	*p = (struct pipe_end){.run = r, .stream = stream, .fd = fd};
-	int err = loop_poll_new(r->loop, fd, on_ready, p, &p->poll);
+	struct sup_identity id;
+	if (!read_identity(r, &id))
+		return -ESRCH;
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	/* So that the length of the directory's path does not matter. */
+	snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/socket", r->dir_fd);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err = fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ? -errno : 0;
 	if (err == 0)
-		loop_poll_set(p->poll, LOOP_READ);
-	return err;
-}
-
-static int spawn(struct run *r, const struct launch *l, int ends[3][2])
-{
-	for (int i = 0; i < 3; i++) {
-		if (pipe2(ends[i], O_CLOEXEC) < 0)
-			return -errno;
-		/* Only our end: a program does not expect its stdout to be non-blocking. */
-		if (fcntl(ends[i][0], F_SETFL, O_NONBLOCK) < 0)
-			return -errno;
-	}
-	uv_stdio_container_t stdio[4] = {
-		{.flags = l->stdin_fd < 0 ? UV_IGNORE : UV_INHERIT_FD, .data.fd = l->stdin_fd},
-		{.flags = UV_INHERIT_FD, .data.fd = ends[0][1]},
-		{.flags = UV_INHERIT_FD, .data.fd = ends[1][1]},
-		{.flags = UV_INHERIT_FD, .data.fd = ends[2][1]},
-	};
-	uv_process_options_t options = {
-		.exit_cb = on_process_exit, .file = l->argv[0], .args = l->argv, .env = l->envp,
-		.flags = UV_PROCESS_DETACHED, .stdio_count = ARRAY_LEN(stdio), .stdio = stdio,
-	};
-	return uv_spawn(loop_uv(r->loop), &r->process, &options);
-}
-
-int run_start(struct loop *loop, const struct launch *l, const struct run_events *ev, void *arg, struct run **ret)
-{
-	struct run *r = xcalloc(1, sizeof(*r));
-	int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
-	r->loop = loop;
-	r->ev = ev;
-	r->arg = arg;
-	r->process.data = r;
-	r->clear_wait_ns = CLEAR_FIRST_NS;
-	r->out[0].fd = r->out[1].fd = r->status.fd = -1;
-	loop_timer_init(&r->clear_timer, loop, on_clear_timer);
-	loop_dirty_init(&r->clear_dirty, LOOP_WORK, on_clear_dirty);
-	int err = spawn(r, l, ends);
-	for (int i = 0; i < 3; i++)
-		if (ends[i][1] >= 0)
-			close(ends[i][1]);
+		err = watch(r, fd);
 	if (err < 0) {
-		for (int i = 0; i < 3; i++)
-			if (ends[i][0] >= 0)
-				close(ends[i][0]);
-		if (r->process.loop)
-			uv_close((uv_handle_t *)&r->process, on_process_closed);
-		else
-			free(r);
+		if (fd >= 0)
+			close(fd);
 		return err;
 	}
-	r->pid = r->process.pid;
-	if (watch(r, &r->out[0], 1, ends[0][0], on_output_ready) < 0 ||
-	    watch(r, &r->out[1], 2, ends[1][0], on_output_ready) < 0 ||
-	    watch(r, &r->status, 0, ends[2][0], on_status_ready) < 0)
-		abort(); /* a fresh pipe can always be watched */
+	/* It may not have got what we said on the connection before. */
+	r->say_stop = r->stop != NULL;
+	r->say_deadlines = r->deadlines.head.size != 0;
+	return 0;
+}
+
+static void on_swept(struct sweep_target *t)
+{
+	struct run *r = container_of(t, struct run, target);
+	say(r, RUN_SWEPT);
+}
+
+static void on_sweep_stuck(struct sweep_target *t, int n)
+{
+	struct run *r = container_of(t, struct run, target);
+	r->status.stuck = r->told_stuck = n;
+	snprintf(r->status.text, sizeof(r->status.text), "%d processes of a supervisor that died do not end after SIGKILL", n);
+	say(r, RUN_STUCK);
+}
+
+static void found_dead(struct run *r)
+{
+	r->settled = true;
+	if (!r->unusable)
+		read_status_file(r);
+	if (!r->unusable && r->status.phase == SUP_EMPTY) {
+		tell(r);
+		return;
+	}
+	r->state = RUN_SWEEPING;
+	if (!r->unusable)
+		tell(r);
+	say_once(r, RUN_DIED, true);
+	if (r->state == RUN_SWEEPING)
+		sweeper_add(r->host.sweeper, &r->target, r->name);
+}
+
+static void look(struct run *r)
+{
+	int64_t now = loop_now_mono_ns(r->host.loop);
+	bool in_vain = now - r->look_since_mono_ns >= LOOK_NS;
+	if (is_dead(r)) {
+		found_dead(r);
+		return;
+	}
+	if (r->unusable || in_vain)
+		kill_supervisor(r);
+	else if (connect_again(r) == 0) {
+		r->settled = true;
+		read_status_file(r); /* what it had said when it last wrote: it may be standing still */
+		tell(r);
+		flush(r);
+		return;
+	}
+	/* Held by one that is not who the file says, or that does not die: its tree is ended all the same. */
+	if (in_vain && now - r->look_since_mono_ns >= 2 * LOOK_NS) {
+		log_run(LOG_ERROR, r, "the supervisor can't be reached, and can't be ended: its program is ended without it");
+		r->unusable = true;
+		found_dead(r);
+		return;
+	}
+	loop_timer_set(&r->look_timer, now + r->look_wait_ns);
+	r->look_wait_ns = min_i64(2 * r->look_wait_ns, LOOK_MAX_NS);
+}
+
+static void on_look_timer(struct loop_timer *t)
+{
+	struct run *r = container_of(t, struct run, look_timer);
+	if (r->state == RUN_LOOKING)
+		look(r);
+}
+
+/* ---- the owner ---- */
+
+static struct run *run_new(const struct run_host *host, const char *name, int dir_fd, run_on_event *on_event, void *arg)
+{
+	struct run *r = xcalloc(1, sizeof(*r));
+	r->host = *host;
+	r->on_event = on_event;
+	r->arg = arg;
+	r->fd = r->lock_fd = -1;
+	r->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+	snprintf(r->name, sizeof(r->name), "%s", name);
+	loop_timer_init(&r->look_timer, host->loop, on_look_timer);
+	sweep_target_init(&r->target, on_swept, on_sweep_stuck);
+	return r;
+}
+
+static int send_job(int fd, const struct run_job *job)
+{
+	struct sup_job packet = {.head = {SUP_JOB, sizeof(packet)}, .deadlines = job->deadlines, .has_stdin = job->stdin_fd >= 0};
+	const int fds[3] = {job->dir_fd, job->job_fd, job->stdin_fd};
+	size_t size = sizeof(int) * (job->stdin_fd >= 0 ? 3 : 2);
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(fds))];
+	} rights = {0};
+	packet.deadlines.head = (struct sup_head){SUP_DEADLINES, sizeof(packet.deadlines)};
+	struct iovec io = {.iov_base = &packet, .iov_len = sizeof(packet)};
+	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = rights.bytes, .msg_controllen = CMSG_SPACE(size)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(c), fds, size);
+	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+int run_start(const struct run_host *host, const char *name, const struct run_job *job, run_on_event *on_event, void *arg,
+	      struct run **ret)
+{
+	struct run *r = run_new(host, name, job->dir_fd, on_event, arg);
+	int err = r->dir_fd < 0 ? -EMFILE : 0, fd = -1;
+	for (int i = 0; err == 0 && i < TAKES; i++) {
+		fd = spares_take(host->spares);
+		int sent = fd < 0 ? fd : send_job(fd, job);
+		if (sent == 0)
+			break;
+		if (fd >= 0)
+			close(fd); /* it ended a moment ago */
+		if (fd < 0 || i == TAKES - 1)
+			err = sent;
+	}
+	if (err < 0) {
+		run_free(r);
+		return err;
+	}
+	r->settled = true;
+	/* From here on it has its job, whatever happens. */
+	if (watch(r, fd) < 0) {
+		close(fd);
+		begin_looking(r);
+	}
 	*ret = r;
 	return 0;
 }
 
-void run_signal(struct run *r, int signo)
+int run_adopt(const struct run_host *host, const char *name, int dir_fd, bool usable, run_on_event *on_event, void *arg,
+	      struct run **ret)
 {
-	if (kill(-r->pid, signo) < 0 && errno == ESRCH && !r->exited)
-		kill(r->pid, signo); /* it has not made its session yet */
+	struct run *r = run_new(host, name, dir_fd, on_event, arg);
+	if (r->dir_fd < 0) {
+		run_free(r);
+		return -EMFILE;
+	}
+	r->unusable = !usable;
+	begin_looking(r);
+	*ret = r;
+	return 0;
 }
 
-void run_pause_output(struct run *r, bool paused)
+bool run_settled(const struct run *r)
 {
-	if (r->paused == paused)
+	return r->settled && r->state != RUN_SWEEPING;
+}
+
+void run_stop(struct run *r, int reason, int64_t grace_ns, const char *text)
+{
+	if (!r->stop) {
+		r->stop = xcalloc(1, sizeof(*r->stop));
+		*r->stop = (struct sup_stop){.head = {SUP_STOP, sizeof(*r->stop)}, .reason = reason, .grace_ns = grace_ns};
+		snprintf(r->stop->text, sizeof(r->stop->text), "%s", text ? text : "");
+	} else if (grace_ns < r->stop->grace_ns) {
+		r->stop->grace_ns = grace_ns;
+	} else {
 		return;
-	r->paused = paused;
-	for (size_t i = 0; i < ARRAY_LEN(r->out); i++)
-		if (r->out[i].poll)
-			loop_poll_set(r->out[i].poll, paused ? 0 : LOOP_READ);
+	}
+	r->say_stop = true;
+	flush(r);
 }
 
-void run_clear(struct run *r)
+void run_deadlines(struct run *r, int64_t term_boot_ns, int64_t kill_boot_ns, int64_t orphan_boot_ns)
 {
-	assert(r->exited && !r->clearing);
-	r->clearing = true;
-	loop_mark(r->loop, &r->clear_dirty);
+	r->deadlines = (struct sup_deadlines){.head = {SUP_DEADLINES, sizeof(r->deadlines)}, .term_boot_ns = term_boot_ns,
+		.kill_boot_ns = kill_boot_ns, .orphan_boot_ns = orphan_boot_ns};
+	r->say_deadlines = true;
+	flush(r);
+}
+
+const struct sup_status *run_status(const struct run *r)
+{
+	return &r->status;
+}
+
+static void free_run(struct loop_grave *g)
+{
+	struct run *r = container_of(g, struct run, grave);
+	free(r->stop);
+	free(r);
 }
 
 void run_free(struct run *r)
 {
 	if (!r)
 		return;
-	loop_timer_stop(&r->clear_timer);
-	loop_unmark(&r->clear_dirty);
-	close_pipe(&r->out[0]);
-	close_pipe(&r->out[1]);
-	close_pipe(&r->status);
-	uv_close((uv_handle_t *)&r->process, on_process_closed);
+	r->state = RUN_OVER;
+	disconnect(r);
+	loop_timer_stop(&r->look_timer);
+	sweeper_remove(r->host.sweeper, &r->target);
+	if (r->lock_fd >= 0)
+		close(r->lock_fd);
+	if (r->dir_fd >= 0)
+		close(r->dir_fd);
+	loop_bury(r->host.loop, &r->grave, free_run);
 }

@@ -100,7 +100,8 @@ static void on_welcome(struct session *s, const Reins__V1__Welcome *w)
 			return;
 	}
 	for (size_t i = 0; i < w->n_adopted; i++)
-		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored);
+		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored,
+				 w->adopted[i]->metrics_stored);
 	if (!w->last)
 		return;
 	s->state = SESSION_UP;
@@ -127,8 +128,8 @@ static void on_heartbeat_ack(struct session *s, const Reins__V1__HeartbeatAck *a
 	}
 	for (size_t i = 0; i < ack->n_logs; i++)
 		attempts_log_stored(s->cfg.attempts, ack->logs[i]->task_id, ack->logs[i]->attempt, ack->logs[i]->offset);
-	attempts_check_paused(s->cfg.attempts);
-	session_news(s); /* programs may still wait for their logs */
+	if (ack->n_logs)
+		session_news(s);
 }
 
 static void on_dispatch(struct session *s, Reins__V1__MasterMessage *m)
@@ -169,6 +170,9 @@ static void on_master_message(struct session *s, Reins__V1__MasterMessage *m)
 	case REINS__V1__MASTER_MESSAGE__KIND_OUTCOME_ACK:
 		for (size_t i = 0; i < m->outcome_ack->n_verdicts; i++)
 			attempts_verdict(a, m->outcome_ack->verdicts[i]->task_id, m->outcome_ack->verdicts[i]->attempt);
+		break;
+	case REINS__V1__MASTER_MESSAGE__KIND_FOLLOW_LOG:
+		attempts_follow_log(a, m->follow_log->task_id, m->follow_log->attempt, m->follow_log->on);
 		break;
 	case REINS__V1__MASTER_MESSAGE__KIND_DRAIN:
 		s->cfg.on_drain(s->cfg.arg, m->drain);
@@ -222,7 +226,6 @@ static void on_heartbeat_timer(struct loop_timer *t)
 	struct session *s = container_of(t, struct session, heartbeat_timer);
 	s->heartbeat_due = true;
 	attempts_resend_before(s->cfg.attempts, loop_now_mono_ns(s->cfg.loop) - RESEND_NS);
-	attempts_check_paused(s->cfg.attempts);
 	loop_mark(s->cfg.loop, &s->dirty);
 }
 
@@ -256,6 +259,7 @@ struct session *session_new(const struct session_config *cfg)
 	s->cfg = *cfg;
 	list_init(&s->hello);
 	buf_init(&s->scratch, 16u << 20);
+	rng_seed(&s->rng, rng_process_next());
 	loop_dirty_init(&s->dirty, LOOP_WORK, on_dirty);
 	loop_timer_init(&s->heartbeat_timer, cfg->loop, on_heartbeat_timer);
 	loop_timer_init(&s->ack_timer, cfg->loop, on_ack_timer);

@@ -11,6 +11,7 @@
 #include "common/grpc/client.h"
 #include "worker/attempts.h"
 #include "worker/config.h"
+#include "worker/resources.h"
 
 struct session;
 
@@ -19,6 +20,7 @@ struct session_config {
 	struct attempts *attempts;
 	struct state_dir *state;
 	const struct worker_config *worker;
+	const struct resources *resources;
 	/* The first answer to Hello. */
 	void (*on_answer)(void *arg);
 	void (*on_welcome)(void *arg, int64_t lease_ns);

@@ -39,6 +39,7 @@ struct session {
 	int64_t heartbeat_number, acked_number;
 	bool heartbeat_due;
 	struct loop_timer heartbeat_timer, ack_timer;
+	struct rng rng;             /* of the second heartbeat's time */
 
 	struct buf scratch;         /* outcomes of one message */
 	bool leaving, half_closed;

@@ -11,8 +11,10 @@
 
 #define PROTOCOL 1
 #define PIECE_MAX 1000           /* attempts in one piece of Hello */
-#define EARLY_NS (100 * NS_PER_MS) /* between heartbeats while a program waits for its log to be stored */
+#define STUCK_MAX 100            /* said in one heartbeat */
+#define REASON_MAX 255
 #define ITEMS_MAX 1000           /* accepted, refused or started in one message */
+#define DEVICES_SAID_MAX 4096    /* in one message of started */
 #define OUTCOMES_BYTES (64 * 1024) /* in one message, unless a single one is larger */
 
 struct piece {
@@ -36,8 +38,26 @@ struct hello_parts {
 	Reins__V1__Hello__LabelsEntry *labels_at[64];
 	char label_keys[64][64];
 	Reins__V1__Resources resources;
+	Reins__V1__Resources__CustomEntry custom[RESOURCES_CUSTOM_MAX];
+	Reins__V1__Resources__CustomEntry *custom_at[RESOURCES_CUSTOM_MAX];
 	char host[256];
 };
+
+static void fill_resources(const struct resources *r, struct hello_parts *p)
+{
+	reins__v1__resources__init(&p->resources);
+	p->resources.cpu_millis = r->cpu_millis;
+	p->resources.memory_bytes = r->memory_bytes;
+	p->resources.gpus = (int32_t)devices_count(r->devices);
+	for (size_t i = 0; i < r->n_custom; i++) {
+		reins__v1__resources__custom_entry__init(&p->custom[i]);
+		p->custom[i].key = r->custom[i].name;
+		p->custom[i].value = r->custom[i].total;
+		p->custom_at[i] = &p->custom[i];
+	}
+	p->resources.custom = p->custom_at;
+	p->resources.n_custom = r->n_custom;
+}
 
 static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello *h)
 {
@@ -48,9 +68,7 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->store_id = s->cfg.attempts->n_held ? s->cfg.state->store_id : (char *)"";
 	h->resumes_session = s->last_number;
 	h->slots = (int32_t)c->slots;
-	reins__v1__resources__init(&p->resources);
-	p->resources.cpu_millis = sysconf(_SC_NPROCESSORS_ONLN) * 1000;
-	p->resources.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	fill_resources(s->cfg.resources, p);
 	h->resources = &p->resources;
 	h->queues = c->queues.at;
 	h->n_queues = c->queues.len;
@@ -145,6 +163,15 @@ static int send_hello(struct session *s)
 
 /* ---- heartbeat ---- */
 
+/* As a string of protobuf: names of processes may hold any bytes. */
+static void text_valid(const char *text, char *out, size_t cap)
+{
+	size_t i = 0;
+	for (; text[i] && i < cap - 1; i++)
+		out[i] = (unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7f ? '?' : text[i];
+	out[i] = '\0';
+}
+
 static int send_heartbeat(struct session *s)
 {
 	if (!s->heartbeat_due)
@@ -162,8 +189,20 @@ static int send_heartbeat(struct session *s)
 		.mono_ns = loop_now_mono_ns(s->cfg.loop)};
 	_cleanup_free_ Reins__V1__AttemptRef *refs = xcalloc(a->n_held + 1, sizeof(*refs));
 	_cleanup_free_ Reins__V1__AttemptRef **at = xcalloc(a->n_held + 1, sizeof(*at));
+	static Reins__V1__StuckAttempt stuck[STUCK_MAX], *stuck_at[STUCK_MAX];
+	static char reasons[STUCK_MAX][REASON_MAX + 1];
+	h.stuck = stuck_at;
 	list_each(node, &a->all) {
 		struct attempt *held = container_of(node, struct attempt, all_node);
+		if (held->stuck && h.n_stuck < STUCK_MAX) {
+			size_t i = h.n_stuck++;
+			reins__v1__stuck_attempt__init(&stuck[i]);
+			stuck[i].task_id = held->task_id;
+			stuck[i].attempt = held->number;
+			text_valid(held->stuck, reasons[i], sizeof(reasons[i]));
+			stuck[i].reason = reasons[i];
+			stuck_at[i] = &stuck[i];
+		}
 		Reins__V1__AttemptRef *ref = &refs[h.n_attempts];
 		reins__v1__attempt_ref__init(ref);
 		ref->task_id = held->task_id;
@@ -185,7 +224,7 @@ static int send_heartbeat(struct session *s)
 	s->heartbeat_number = sent.number;
 	s->sent[sent.number % HEARTBEATS_MAX] = sent;
 	session_arm_ack(s);
-	loop_timer_set(&s->heartbeat_timer, sent.mono_ns + s->interval_ns);
+	loop_timer_set(&s->heartbeat_timer, sent.mono_ns + (sent.number == 1 ? lease_second_beat_ns(&s->rng, s->interval_ns) : s->interval_ns));
 	return 0;
 }
 
@@ -265,16 +304,20 @@ static int send_started(struct session *s)
 	Reins__V1__Started started = REINS__V1__STARTED__INIT;
 	static Reins__V1__StartedAttempt items[ITEMS_MAX], *at[ITEMS_MAX];
 	static Google__Protobuf__Timestamp times[ITEMS_MAX];
+	size_t devices = 0;
 	list_each(node, &s->cfg.attempts->to_say) {
 		struct attempt *a = container_of(node, struct attempt, say_node);
 		size_t i = started.n_attempts;
-		if (i == ITEMS_MAX)
+		devices += a->n_devices;
+		if (i == ITEMS_MAX || (i > 0 && devices > DEVICES_SAID_MAX))
 			break;
 		reins__v1__started_attempt__init(&items[i]);
 		items[i].task_id = a->task_id;
 		items[i].attempt = a->number;
 		pb_timestamp_set(&times[i], a->started_wall_us);
 		items[i].started_at = &times[i];
+		items[i].devices = a->devices;
+		items[i].n_devices = a->n_devices;
 		at[i] = &items[i];
 		started.n_attempts++;
 	}
@@ -290,7 +333,7 @@ static int send_started(struct session *s)
 		struct attempt *a = container_of(list_pop_front(&s->cfg.attempts->to_say), struct attempt, say_node);
 		a->say = 0;
 	}
-	return started.n_attempts == ITEMS_MAX;
+	return !list_empty(&s->cfg.attempts->to_say);
 }
 
 static int send_draining(struct session *s)
@@ -304,7 +347,7 @@ static int send_draining(struct session *s)
 	if (s->draining) {
 		d.mode = s->drain_mode;
 		pb_duration_set(&within, s->drain_within_ns);
-		if (s->drain_mode == REINS__V1__DRAIN_MODE__DRAIN_REQUEUE)
+		if (s->drain_mode != REINS__V1__DRAIN_MODE__DRAIN_WAIT)
 			d.within = &within;
 	}
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_DRAINING;
@@ -329,6 +372,7 @@ static int send_piece(struct session *s, struct attempt *a, const struct logs_pi
 	log.data.data = (uint8_t *)p->data;
 	log.data.len = p->len;
 	log.dropped_bytes = p->dropped;
+	log.live = p->live;
 	if (p->at_wall_us) {
 		pb_timestamp_set(&at, p->at_wall_us);
 		log.at = &at;
@@ -373,6 +417,46 @@ static uint8_t *put_varint(uint8_t *p, size_t v)
 		*p++ = (uint8_t)(v | 0x80);
 	*p++ = (uint8_t)v;
 	return p;
+}
+
+/* Metrics around points that are encoded already; the order of fields is free. */
+static int pack_metrics(struct buf *b, const struct attempt *a)
+{
+	enum { METRICS_TAG = 7 << 3 | 2 };
+	const struct metrics_reader *r = &a->metrics;
+	Reins__V1__Metrics m = REINS__V1__METRICS__INIT;
+	m.task_id = (char *)(uintptr_t)a->task_id;
+	m.attempt = a->number;
+	m.first_number = r->first_number;
+	m.malformed_lines = r->scan.malformed;
+	m.dropped_points = r->dropped;
+	size_t head = reins__v1__metrics__get_packed_size(&m), inner = head + buf_len(&r->points);
+	buf_clear(b);
+	uint8_t *p = buf_reserve(b, 1 + varint_len(inner) + inner);
+	if (!p)
+		return -ENOMEM;
+	buf_commit(b, 1 + varint_len(inner) + inner);
+	*p++ = METRICS_TAG;
+	p = put_varint(p, inner);
+	p += reins__v1__metrics__pack(&m, p);
+	if (buf_len(&r->points))
+		memcpy(p, buf_head(&r->points), buf_len(&r->points));
+	return 0;
+}
+
+static int send_metrics(struct session *s)
+{
+	struct attempts *set = s->cfg.attempts;
+	while (!list_empty(&set->metrics)) {
+		struct attempt *a = container_of(set->metrics.next, struct attempt, metrics_node);
+		int r = pack_metrics(&s->scratch, a);
+		if (r == 0)
+			r = grpc_client_send(s->call, buf_head(&s->scratch), buf_len(&s->scratch));
+		if (r < 0)
+			return r;
+		attempts_metrics_sent(a);
+	}
+	return 0;
 }
 
 /* WorkerMessage{outcome: OutcomeReport{outcomes: …}} around outcomes that are packed already. */
@@ -432,21 +516,11 @@ static int send_outcomes(struct session *s)
 
 /* ---- the flush ---- */
 
-/* What is stored is told in the answer to a heartbeat: while a program waits for that, it is asked for earlier, but not
- * again before the last one was answered. */
-static void hurry_heartbeat(struct session *s)
-{
-	if (list_empty(&s->cfg.attempts->paused) || s->acked_number != s->heartbeat_number || s->heartbeat_due)
-		return;
-	int64_t early = s->sent[s->heartbeat_number % HEARTBEATS_MAX].mono_ns + EARLY_NS;
-	if (early < s->heartbeat_timer.due_mono_ns)
-		loop_timer_set(&s->heartbeat_timer, early);
-}
-
 void session_flush(struct session *s)
 {
 	static int (*const steps[])(struct session *) = {
-		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_outcomes,
+		send_heartbeat, send_accepted, send_refused, send_started, send_draining, send_logs, send_metrics,
+		send_outcomes,
 	};
 	if (!s->call || s->blocked || s->half_closed)
 		return;
@@ -455,8 +529,6 @@ void session_flush(struct session *s)
 		do
 			r = steps[i](s);
 		while (r > 0);
-	if (s->state == SESSION_UP)
-		hurry_heartbeat(s);
 	if (r == 0 && s->leaving) {
 		s->half_closed = true;
 		loop_timer_stop(&s->heartbeat_timer);

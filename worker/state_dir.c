@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 #define SMALL_FILE_MAX 4096
 #define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
 
@@ -220,35 +222,56 @@ void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[
 	snprintf(ret_name, STATE_ATTEMPT_NAME_MAX, "%s.%d", task_id, (int)attempt);
 }
 
-int state_dir_make_attempt(struct state_dir *d, const char *name)
+int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid)
 {
-	char work[STATE_ATTEMPT_NAME_MAX + 8];
-	if (mkdirat(d->attempts_fd, name, 0700) < 0 && errno != EEXIST)
+	if (fchmod(d->fd, 0711) < 0 || fchmod(d->attempts_fd, 0711) < 0)
 		return -errno;
-	snprintf(work, sizeof(work), "%s/work", name);
-	return mkdirat(d->attempts_fd, work, 0700) < 0 && errno != EEXIST ? -errno : 0;
+	d->other_user = true;
+	d->uid = uid;
+	d->gid = gid;
+	return 0;
 }
 
-int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8])
+int state_dir_make_attempt(struct state_dir *d, const char *name)
 {
-	static const struct { const char *leaf; int flags; } leaves[] = {
-		{"work", AT_REMOVEDIR}, {"result", 0}, {"metrics", 0}, {"", AT_REMOVEDIR},
-	};
-	int r = 0;
-	for (size_t i = 0; i < ARRAY_LEN(leaves); i++) {
-		char path[STATE_ATTEMPT_NAME_MAX + 16];
-		snprintf(path, sizeof(path), "%s/%s", name, leaves[i].leaf);
-		if (unlinkat(d->attempts_fd, path, leaves[i].flags) < 0 && errno != ENOENT)
-			r = -errno;
+	static const char *const theirs[] = {"work", "io"};
+	if (mkdirat(d->attempts_fd, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
+		char path[STATE_ATTEMPT_NAME_MAX + 8];
+		snprintf(path, sizeof(path), "%s/%s", name, theirs[i]);
+		if (mkdirat(d->attempts_fd, path, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		if (d->other_user && fchownat(d->attempts_fd, path, d->uid, d->gid, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
 	}
-	if (r < 0) {
-		static unsigned number;
-		snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "old.%d.%u", (int)getpid(), number++);
-		if (renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0)
-			snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX + 8, "%s", name);
-		return -ENOTEMPTY;
+	/* Last, and against any umask. */
+	return d->other_user && fchmodat(d->attempts_fd, name, 0711, 0) < 0 ? -errno : 0;
+}
+
+int state_dir_open_theirs(int attempts_fd, const char *name, const char *file, struct stat *ret)
+{
+	char path[STATE_ATTEMPT_NAME_MAX + 16];
+	struct stat st, dir;
+	snprintf(path, sizeof(path), "%s/%s", name, file);
+	int fd = openat(attempts_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	*strrchr(path, '/') = '\0';
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstatat(attempts_fd, path, &dir, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    (dir.st_uid == geteuid() || dir.st_uid == st.st_uid)) {
+		*ret = st;
+		return fd;
 	}
-	return 0;
+	close(fd);
+	return -1;
+}
+
+int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX])
+{
+	static unsigned number;
+	snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX, STATE_ASIDE "%d.%lld.%u", (int)getpid(), (long long)clock_boot_ns(), number++);
+	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
 }
 
 static void remove_below(int dir_fd, int depth)

@@ -5,7 +5,11 @@
  *   store-id           id of the store that the attempts held belong to
  *   outcomes           see spool.h
  *   attempts/ID.N/     of one attempt, from before its start until its outcome is answered:
- *                      work/ (its directory if the task names none), result, metrics
+ *                      work/ (its directory if the task names none), io/ with result and metrics; attempt
+ *                      (attempt_file.h); and what its supervisor writes (supervisor/wire.h, log_file.h)
+ *
+ * All of it is the agent's alone (0700), but for work/ and io/ where programs run as another user: these two belong to
+ * that user then, and the way to them can be gone but not looked around in (0711).
  *
  * The directory belongs to one worker on one machine: a copy of it would report outcomes twice and
  * would claim attempts that run elsewhere, so another id or machine is refused. */
@@ -13,6 +17,8 @@
 #define REINS_WORKER_STATE_DIR_H
 
 #include "common/base/base.h"
+
+#include <sys/stat.h>
 
 #define STATE_INSTANCE_LEN 32
 #define STATE_STORE_ID_MAX 128
@@ -22,6 +28,8 @@ struct state_dir {
 	int fd;         /* of the directory */
 	int lock_fd;
 	int attempts_fd;
+	bool other_user; /* programs run as this one: */
+	unsigned uid, gid;
 	char instance[STATE_INSTANCE_LEN + 1];
 	char store_id[STATE_STORE_ID_MAX]; /* "": none yet */
 };
@@ -35,14 +43,26 @@ void state_dir_close(struct state_dir *d);
 /* Durable when it returns 0. */
 int state_dir_set_store_id(struct state_dir *d, const char *store_id) MUST_CHECK;
 
+/* Programs will run as this user: it may pass through to attempts/ID.N/work and io, which will be its own. */
+int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid) MUST_CHECK;
+
+/* In an attempt's directory; REINS_RESULT and REINS_METRICS name them. */
+#define STATE_RESULT "io/result"
+#define STATE_METRICS "io/metrics"
+
+/* Opens one of the two for reading, if it is a regular file: the program chose what is there, so no link is followed and
+ * no device or FIFO waited for; and where programs run as another user, if it is that user's, not one of ours that it
+ * has linked to.  `attempts_fd` and the attempt's name. -1: there is none. */
+int state_dir_open_theirs(int attempts_fd, const char *name, const char *file, struct stat *ret) MUST_CHECK;
+
 /* "ID.N", the name below attempts/. */
 #define STATE_ATTEMPT_NAME_MAX 64
 void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[static STATE_ATTEMPT_NAME_MAX]);
-/* Makes attempts/ID.N/ and its work/. An empty one that is there already is taken. */
+/* Makes attempts/ID.N/ with its work/ and io/. An empty one that is there already is taken. */
 int state_dir_make_attempt(struct state_dir *d, const char *name) MUST_CHECK;
-/* Removes it if the program left nothing but result and metrics; -ENOTEMPTY otherwise, with the directory renamed to
- * a name for state_dir_remove_tree, which takes its time. */
-int state_dir_remove_attempt(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX + 8]) MUST_CHECK;
+/* Renames it to a name (which begins with STATE_ASIDE) for state_dir_remove_tree, which takes its time. */
+#define STATE_ASIDE "old."
+int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX]) MUST_CHECK;
 /* Everything below attempts/`name`; symbolic links are not followed. May be called on another thread. */
 void state_dir_remove_tree(int attempts_fd, const char *name);
 /* Calls on_name for each entry of attempts/. */

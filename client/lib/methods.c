@@ -28,6 +28,8 @@ const struct client_method client_watch_tasks =
 	METHOD(TASK, "WatchTasks", reins__v1__watch_tasks_request, reins__v1__task_event, true);
 const struct client_method client_read_logs =
 	METHOD(TASK, "ReadLogs", reins__v1__read_logs_request, reins__v1__log_chunk, true);
+const struct client_method client_read_metrics =
+	METHOD(TASK, "ReadMetrics", reins__v1__read_metrics_request, reins__v1__read_metrics_response, true);
 const struct client_method client_list_workers =
 	METHOD(ADMIN, "ListWorkers", reins__v1__list_workers_request, reins__v1__list_workers_response, true);
 const struct client_method client_drain_worker =

@@ -90,3 +90,14 @@ int64_t uuid7_wall_us(const struct uuid *u)
 		ms = ms << 8 | u->b[i];
 	return (int64_t)(ms * 1000);
 }
+
+static bool is_hex(const char *s, size_t n, bool not_zero)
+{
+	return strspn(s, "0123456789abcdef") >= n && (!not_zero || strspn(s, "0") < n);
+}
+
+bool traceparent_ok(const char *text)
+{
+	return strlen(text) == TRACEPARENT_LEN && strncmp(text, "00-", 3) == 0 && is_hex(text + 3, 32, true) && text[35] == '-' &&
+	       is_hex(text + 36, 16, true) && text[52] == '-' && is_hex(text + 53, 2, false);
+}

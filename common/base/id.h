@@ -30,4 +30,11 @@ bool uuid_is_zero(const struct uuid *u);
 /* The wall clock in an id of version 7, in microseconds. */
 int64_t uuid7_wall_us(const struct uuid *u);
 
+/* W3C trace context: "00-", 32 hex digits of the trace, "-", 16 of the span, "-", 2 of flags; lower case, neither all
+ * zero. */
+#define TRACEPARENT_LEN 55
+#define TRACEPARENT_ID_AT 3
+#define TRACEPARENT_ID_LEN 32
+bool traceparent_ok(const char *text);
+
 #endif

@@ -69,6 +69,16 @@ static void arm(struct conn *c, int64_t due)
 		loop_timer_set(&c->timer, due);
 }
 
+/* How long it may be idle; INT64_MAX: for ever. */
+static int64_t idle_limit(const struct conn *c)
+{
+	const struct grpc_limits *l = c->limits;
+	int64_t ns = l->idle_ns > 0 ? l->idle_ns : INT64_MAX;
+	if (c->role != H2_SERVER)
+		return INT64_MAX;
+	return c->proven || l->unproven_idle_ns <= 0 ? ns : min_i64(ns, l->unproven_idle_ns);
+}
+
 static int64_t check_keepalive(struct conn *c, int64_t now)
 {
 	const struct grpc_limits *l = c->limits;
@@ -116,8 +126,8 @@ static const char *check(struct conn *c, int64_t now, int64_t *ret_due)
 			due = min_i64(due, drained);
 		}
 	}
-	if (c->role == H2_SERVER && c->idle && l->idle_ns > 0 && c->state == CONN_OPEN) {
-		int64_t idle = c->idle_mono_ns + l->idle_ns;
+	if (c->idle && idle_limit(c) != INT64_MAX && c->state == CONN_OPEN) {
+		int64_t idle = c->idle_mono_ns + idle_limit(c);
 		if (now >= idle)
 			conn_terminate(c, H2_NO_ERROR, "max_idle");
 		else
@@ -222,8 +232,8 @@ static void deliver(struct conn *c)
 	bool idle = h2_open_streams(c->h2) == 0;
 	if (idle && !c->idle) {
 		c->idle_mono_ns = loop_now_mono_ns(c->loop);
-		if (c->limits->idle_ns > 0 && c->role == H2_SERVER)
-			arm(c, c->idle_mono_ns + c->limits->idle_ns);
+		if (idle_limit(c) != INT64_MAX)
+			arm(c, c->idle_mono_ns + idle_limit(c));
 	}
 	c->idle = idle;
 	if (!c->ready_told && h2_ready(c->h2)) {

@@ -36,6 +36,8 @@ struct grpc_limits {
 	int64_t first_headers_ns;   /* 10 s from accept to the client's SETTINGS: slowloris */
 	int64_t body_ns;            /* 30 s without a byte of an incomplete request of one message (server): slowloris; 0: none */
 	int64_t idle_ns;            /* 10 min without a stream (server); 0: none */
+	int64_t unproven_idle_ns;   /* 30 s, the same while no call of the connection was answered with a message: who is
+	                               refused, or asks nothing, is not kept */
 };
 void grpc_limits_default(struct grpc_limits *l);
 

@@ -26,6 +26,7 @@ void grpc_limits_default(struct grpc_limits *l)
 		.first_headers_ns = 10 * NS_PER_S,
 		.body_ns = 30 * NS_PER_S,
 		.idle_ns = 600 * NS_PER_S,
+		.unproven_idle_ns = 30 * NS_PER_S,
 	};
 }
 

@@ -492,6 +492,7 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 		server_call_refuse(c, STATUS_UNAVAILABLE, "out of memory");
 		return -EPIPE;
 	}
+	c->sc->base.proven = true;
 	framing_prefix(at, (uint32_t)len);
 	size_t packed = pack(msg, at + FRAMING_PREFIX);
 	assert(packed == len);

@@ -3,9 +3,14 @@
  * says that the attempt ended, when its list lacks it, or when its lease ended. */
 #include "server/core/internal.h"
 
+#include <string.h>
+
 /* Acknowledged attempts remembered per worker: those whose acknowledgement a heartbeat may have crossed. An older one
  * that is listed all the same is told to stop, which it has done already. */
 #define DONE_MAX 1024
+
+/* Of a refusal's text: what the protocol allows. */
+#define REFUSAL_MAX 255
 
 /* Of a dispatch beside its spec, about. */
 #define DISPATCH_BYTES 256
@@ -29,6 +34,10 @@ static void send_take_back(struct core *c, struct job *j)
 	f->session = j->session;
 	f->cause = j->cause;
 	f->counted = j->counted;
+	if (j->cause == CORE_CAUSE_REFUSED && j->refusal) {
+		size_t size = strlen(j->refusal) + 1;
+		f->text = memcpy(emit_alloc(c, size), j->refusal, size);
+	}
 	j->tb = TB_IN_FLIGHT;
 }
 
@@ -130,6 +139,11 @@ static int64_t retry_delay(struct core *c, const struct core_task *t)
 	return asked + (asked >= 10 ? (int64_t)rng_below(&c->rng, (uint64_t)(asked / 10)) : 0);
 }
 
+static int64_t delay_after(struct core *c, const struct job *j, const struct core_event *ev)
+{
+	return ev->outcome.succeeded || ev->outcome.given_back ? 0 : retry_delay(c, &j->t);
+}
+
 static void record(struct core *c, struct job *j, const struct core_event *ev)
 {
 	job_answered(c, j);
@@ -144,7 +158,7 @@ static void record(struct core *c, struct job *j, const struct core_event *ev)
 	f->peer = ev->peer;
 	f->token = ev->token;
 	f->session = j->session;
-	f->retry_in_ns = ev->outcome.succeeded ? 0 : retry_delay(c, &j->t);
+	f->retry_in_ns = delay_after(c, j, ev);
 }
 
 /* ---- inputs ---- */
@@ -233,6 +247,8 @@ static void accepted(struct core *c, struct job *j, const struct core_event *ev)
 static void refused(struct core *c, struct job *j, const struct core_event *ev)
 {
 	bool recall = j->state == JOB_RECALLING;
+	free(j->refusal);
+	j->refusal = ev->text && ev->text[0] ? strndup(ev->text, REFUSAL_MAX) : NULL;
 	job_answered(c, j);
 	free_slot(c, j, true);
 	take_back(c, j, recall ? CORE_CAUSE_RECALLED : CORE_CAUSE_REFUSED);
@@ -484,7 +500,6 @@ void job_on_at(struct core *c, const struct core_event *ev)
 		[CORE_EV_CLAIMED] = { true, false, IN_CLAIMED },
 		[CORE_EV_ACCEPTED] = { false, true, IN_ACCEPTED },
 		[CORE_EV_REFUSED] = { false, true, IN_REFUSED },
-		[CORE_EV_LOST] = { false, true, IN_LOST },
 		[CORE_EV_CANCEL_WISH] = { false, false, IN_CANCEL },
 	};
 	struct job *j = how[ev->type].by_task ? NULL : job_by_attempt(c, ev->at);
@@ -504,6 +519,8 @@ void job_on_inserted(struct core *c, const struct core_event *ev)
 	}
 	if (ev->inserted != CORE_INSERT_CREATED)
 		return;
+	if (ev->expires_in_ns > 0)
+		queue_expires_in(c, ev->expires_in_ns);
 	if (ev->due_in_ns > 0)
 		queue_due_in(c, ev->due_in_ns);
 	else
@@ -532,6 +549,9 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 	f->at = ev->at;
 	f->peer = ev->peer;
 	f->token = ev->token;
+	/* Of a stream that was given up: the row may be the worker's still. */
+	if (j)
+		f->retry_in_ns = delay_after(c, j, ev);
 }
 
 void job_on_recorded(struct core *c, const struct core_event *ev)

@@ -79,6 +79,9 @@ static void on_timer(struct core *c, struct timer *t)
 	case TIMER_DUE:
 		queue_ask_due(c);
 		break;
+	case TIMER_EXPIRE:
+		queue_ask_expire(c);
+		break;
 	case TIMER_PAUSE:
 		break;
 	case TIMER_RECOVERY:
@@ -102,8 +105,14 @@ static void run_timers(struct core *c)
 
 static void on_ready(struct core *c, const struct core_event *ev)
 {
+	if (ev->due_in_ns > 0) {
+		queue_due_in(c, ev->due_in_ns);
+		return;
+	}
 	for (size_t i = 0; i < ev->ready.n; i++)
 		window_offer(c, &ev->ready.at[i], NULL);
+	if (ev->expires_in_ns > 0)
+		queue_expires_in(c, ev->expires_in_ns);
 }
 
 static void on_store(struct core *c, const struct core_event *ev)
@@ -148,10 +157,10 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_HEARTBEAT] = session_on_heartbeat,
 	[CORE_EV_ACCEPTED] = job_on_at,
 	[CORE_EV_REFUSED] = job_on_at,
-	[CORE_EV_LOST] = job_on_at,
 	[CORE_EV_OUTCOME] = job_on_outcome,
 	[CORE_EV_RECORDED] = job_on_recorded,
 	[CORE_EV_DRAINING] = session_on_draining,
+	[CORE_EV_DRAIN_WISH] = session_on_drain_wish,
 	[CORE_EV_PEER_GONE] = session_on_peer_gone,
 	[CORE_EV_PREEMPTED] = job_on_at,
 	[CORE_EV_CLAIMED] = job_on_at,
@@ -160,6 +169,7 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_QUEUES] = queue_on_queues,
 	[CORE_EV_FILLED] = queue_on_filled,
 	[CORE_EV_DUE] = queue_on_due,
+	[CORE_EV_EXPIRED] = queue_on_expired,
 	[CORE_EV_STRAYS] = recovery_on_strays,
 	[CORE_EV_STORE] = on_store,
 	[CORE_EV_LEASE] = on_lease,
@@ -178,6 +188,7 @@ void core_step(struct core *c, int64_t now_mono_ns, const struct core_event *ev,
 {
 	core_effects_clear(out);
 	free_dead(c);
+	asks_free_idle(c);
 	c->out = out;
 	c->step++;
 	if (now_mono_ns > c->now)
@@ -208,19 +219,20 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	c->cfg = *cfg;
 	c->now = now_mono_ns;
 	c->store_up = c->lease_up = true;
-	c->due_hint = NEVER;
 	rng_seed(&c->rng, cfg->seed);
 	c->spec_guess = SPEC_GUESS_FIRST;
 	heap_init(&c->timers, timer_less);
 	timer_init(&c->reconcile, TIMER_RECONCILE);
-	timer_init(&c->due_timer, TIMER_DUE);
+	reminder_init(&c->due, TIMER_DUE);
+	reminder_init(&c->expire, TIMER_EXPIRE);
 	timer_init(&c->pause, TIMER_PAUSE);
 	struct map *const maps[] = { &c->queues, &c->classes, &c->by_task, &c->by_attempt, &c->workers, &c->peers,
-				     &c->pools };
+				     &c->pools, &c->names, &c->asks };
 	for (size_t i = 0; i < ARRAY_LEN(maps); i++)
 		map_init(maps[i]);
 	heap_init(&c->order, order_less);
-	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->dead };
+	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->dead,
+				       &c->idle_asks };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	timer_set(c, &c->reconcile, now_mono_ns);
@@ -260,17 +272,21 @@ void core_free(struct core *c)
 		worker_refresh(c, w, false);
 		if (w->pool)
 			pool_put(c, w->pool);
+		worker_set_stock(c, w, NULL, 0);
 		list_remove(&w->link_fresh);
 		worker_free(w);
 	}
 	free_dead(c);
 	for (struct map_node *n = map_first(&c->queues), *next; n; n = next) {
 		next = map_next(&c->queues, n);
-		queue_free(container_of(n, struct queue, node));
+		queue_free(c, container_of(n, struct queue, node));
 	}
+	asks_free_idle(c);
 	recovery_done(c);
 	map_done(&c->queues);
 	map_done(&c->classes);
+	map_done(&c->asks);
+	map_done(&c->names);
 	map_done(&c->by_task);
 	map_done(&c->by_attempt);
 	map_done(&c->workers);

@@ -18,48 +18,9 @@
 
 #include "common/base/base.h"
 #include "common/base/buf.h"
-#include "common/base/id.h"
+#include "server/core/core_task.h"
 
 struct core;
-
-#define CORE_NAME_MAX 255 /* bytes of a queue name or worker id, NUL excluded */
-#define CORE_INSTANCE_LEN 16
-
-/* ---- data shared with store and engine ---- */
-
-/* What a task asks of a worker beside its slot. 0: nothing asked. */
-struct core_need {
-	int64_t memory_bytes;
-	int32_t cpu_millis;
-	int32_t gpus;
-};
-
-/* The narrow part of a task: all that scheduling needs. */
-struct core_task {
-	struct uuid id;
-	const char *queue;      /* valid during the step; the core interns it */
-	int32_t priority;       /* -1000 … 1000, higher first */
-	int64_t seq;            /* the store's sequence; 0 before the insert */
-	struct core_need need;
-	bool exclusive;         /* only for workers that enforce the lease */
-	int64_t lease_ttl_ns;   /* of the spec; 0: the default. The attempt's L is the larger of the two */
-	int32_t attempt;        /* number of the newest attempt so far; 0: none */
-	/* retry policy, for the delay after a failure */
-	int32_t failures;       /* ends that the program caused, so far */
-	int32_t max_attempts;
-	int64_t backoff_initial_ns, backoff_max_ns;
-	double backoff_multiplier;
-};
-
-struct core_attempt {
-	struct uuid task;
-	int32_t attempt;
-};
-
-struct core_capacity {
-	int32_t slots;
-	struct core_need have; /* 0 in a field: none of it (cpu_millis, memory_bytes 0: not counted, any request fits) */
-};
 
 /* ---- events ----
  *
@@ -77,10 +38,10 @@ enum core_event_type {
 	CORE_EV_HEARTBEAT,
 	CORE_EV_ACCEPTED,
 	CORE_EV_REFUSED,
-	CORE_EV_LOST,           /* the worker says that it can't know how the attempt ended: a loss */
 	CORE_EV_OUTCOME,        /* the worker says that the attempt's tree is gone and how it ended */
 	CORE_EV_RECORDED,       /* answer to CORE_DO_RECORD */
-	CORE_EV_DRAINING,       /* the worker takes nothing new (draining), or takes tasks again */
+	CORE_EV_DRAINING,       /* the worker says that it takes nothing new, or takes tasks again */
+	CORE_EV_DRAIN_WISH,     /* an operator wants the worker to take nothing new, or no longer so */
 	CORE_EV_PEER_GONE,      /* the stream ended */
 	CORE_EV_PREEMPTED,      /* answer to CORE_DO_PREEMPT */
 	CORE_EV_CLAIMED,        /* answer to CORE_DO_CLAIM */
@@ -89,6 +50,7 @@ enum core_event_type {
 	CORE_EV_QUEUES,         /* answer to CORE_DO_QUEUES */
 	CORE_EV_FILLED,         /* answer to CORE_DO_FILL */
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
+	CORE_EV_EXPIRED,        /* answer to CORE_DO_EXPIRE */
 	CORE_EV_STRAYS,         /* answer to CORE_DO_STRAYS */
 	CORE_EV_STORE,          /* the store went away or came back */
 	CORE_EV_LEASE,          /* the lease table went away or came back */
@@ -113,13 +75,15 @@ enum core_take_back_cause {
 	CORE_CAUSE_RECALLED,     /* not accepted in time; not counted */
 	CORE_CAUSE_NEVER_SENT,   /* claimed, but the session ended before the send; not counted */
 };
-enum core_stop_reason { CORE_STOP_CANCELLED, CORE_STOP_FENCED, CORE_STOP_RECALLED };
+enum core_stop_reason { CORE_STOP_CANCELLED, CORE_STOP_FENCED, CORE_STOP_RECALLED, CORE_STOP_REASONS };
 
 struct core_adopted {
 	struct core_task task; /* .attempt is the adopted attempt */
 	int64_t lease_ns;
 	bool cancel_wish;
 	int64_t log_stored; /* for the worker: bytes before this need not be sent again */
+	int64_t log_dropped; /* of these, bytes that are not kept */
+	int64_t metrics_stored; /* likewise points up to this number */
 };
 
 /* A running row, and the master that opened its worker's newest session. */
@@ -127,6 +91,7 @@ struct core_stray {
 	struct core_attempt at;
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
+	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
 	bool exclusive;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
@@ -138,11 +103,14 @@ struct core_event {
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
 	uint64_t token;        /* engine's handle of a submit or an outcome */
 	int64_t session;       /* TAKEN_BACK: as in the effect */
-	int64_t due_in_ns;     /* SUBMIT, INSERTED: > 0: not ready before; the core then asks DUE in time */
+	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
+	/* INSERTED, READY: > 0: one of these fails if nobody was given it by then; the core then asks EXPIRE in time */
+	int64_t expires_in_ns;
 	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
-	struct core_attempt at; /* ACCEPTED REFUSED LOST OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
+	const char *text;      /* REFUSED: the worker's words, for people; NULL: none */
 	struct blob *spec;     /* SUBMIT, CLAIMED: borrowed; the core takes a reference of its own */
 	union {
 		enum core_insert_verdict inserted;
@@ -155,7 +123,8 @@ struct core_event {
 			int64_t retry_in_ns;
 		} recorded;
 		struct {
-			bool succeeded; /* false: failed, stopped, launch failed: may be retried by the policy */
+			bool succeeded;
+			bool given_back; /* stopped, or lost with its worker: again at once. Neither: as the policy says */
 		} outcome;
 		struct {
 			const struct core_task *at;
@@ -167,6 +136,9 @@ struct core_event {
 			struct core_capacity capacity;
 			const char *const *queues; /* n_queues 0: all */
 			size_t n_queues;
+			const char *const *handlers;
+			size_t n_handlers;
+			bool runs_commands;
 			const struct core_attempt *held; /* running, or outcome not acknowledged */
 			size_t n_held;
 			bool enforces_lease; /* may be given exclusive tasks */
@@ -177,6 +149,7 @@ struct core_event {
 			const char *worker; /* of the effect: the peer may be gone by now */
 			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
 			int64_t session;
+			bool drain_wish; /* as in DRAIN_WISH */
 			const struct core_adopted *adopted;
 			size_t n_adopted;
 			const struct core_task *requeued; /* rows of this worker that the list lacks: PENDING now */
@@ -213,12 +186,24 @@ struct core_event {
 			int64_t next_in_ns; /* until the next one is due; -1: none */
 		} due;
 		struct {
+			const struct uuid *at; /* tasks that have FAILED now, never having been given out */
+			size_t n;
+			bool ok;
+			int64_t next_in_ns;    /* until the next one does; -1: none */
+		} expired;
+		struct {
 			const struct core_stray *at; /* in the order of their task ids */
 			size_t n;                    /* fewer than the limit: the last page */
 			bool ok;
 		} strays;
 		bool up;
-		bool draining;
+		struct {
+			bool on;
+			/* > 0: its process ends now and leaves the programs running: leases of attempts that are not
+			 * exclusive end no sooner than after this, unless a new session begins */
+			int64_t detach_ns;
+		} draining;
+		struct { const char *worker; bool on; } drain_wish;
 		int64_t stalled_ns;
 	};
 };
@@ -238,7 +223,10 @@ enum core_effect_type {
 	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
 	CORE_DO_QUEUES,        /* store: which queues have ready rows */
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
+	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
+	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
+	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -272,11 +260,14 @@ struct core_effect {
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
-	int32_t limit;           /* FILL, DUE, STRAYS */
-	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain */
+	int64_t heard_ago_ns;    /* WORKER_GONE */
+	int64_t detach_ns;       /* DETACHED */
+	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
+	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
 	bool exclusive;          /* DISPATCH */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;
+	const char *text;        /* TAKE_BACK, refused: the worker's words; NULL: none; in the effects' arena */
 	enum core_stop_reason stop;
 	enum core_record_verdict verdict;
 	enum core_close_code close;

@@ -1,15 +1,18 @@
 /* What the files of the core share.  Not for others: they see core.h.
  *
  *   core.c     the step, the table of events, timers
+ *   asks.c     handlers and counted resources, asked for and offered by name
  *   queue.c    queues: names, cursors, reading the backlog, the reconciler
  *   ready.c    the window of ready tasks and the pick
+ *   pool.c     workers that serve and run the same
  *   worker.c   workers, what they have free, who fits, leases
  *   session.c  hello, heartbeat, streams that end
  *   job.c      jobs: one task on its way through this master; the only place that changes a job's state
  *   attempt.c  what happens to a job, by state
  *   recovery.c running rows of sessions that nobody holds
  *   effects.c  the list of effects and its arena
- *   view.c     looking in, and core_check */
+ *   view.c     looking in, and core_check
+ *   why.c      why a task waits, in words */
 #ifndef REINS_CORE_INTERNAL_H
 #define REINS_CORE_INTERNAL_H
 
@@ -39,7 +42,7 @@ void emit_lease_beat(struct core *c, struct worker *w);
 /* ---- queue.c ---- */
 struct queue *queue_get(struct core *c, const char *name); /* NULL: too many */
 void queue_check(struct core *c, struct queue *q);
-void queue_free(struct queue *q);
+void queue_free(struct core *c, struct queue *q);
 size_t queue_share(const struct core *c);
 void queue_fill_checked(struct core *c);
 void queue_reconcile(struct core *c);
@@ -48,6 +51,10 @@ void queue_on_filled(struct core *c, const struct core_event *ev);
 void queue_on_due(struct core *c, const struct core_event *ev);
 void queue_due_in(struct core *c, int64_t in_ns);
 void queue_ask_due(struct core *c);
+void queue_on_expired(struct core *c, const struct core_event *ev);
+void queue_expires_in(struct core *c, int64_t in_ns);
+void queue_ask_expire(struct core *c);
+void reminder_init(struct reminder *r, enum timer_kind kind);
 
 /* ---- ready.c ---- */
 /* A row that is PENDING in the store. True: in the window now or before. `avoid`: NULL: nobody. */
@@ -67,18 +74,34 @@ void worker_maybe_forget(struct core *c, struct worker *w);
 void worker_free(struct worker *w);
 /* After anything changed that says whether and what it may be given. `gained`: look at parked tasks again. */
 void worker_refresh(struct core *c, struct worker *w, bool gained);
+/* It takes nothing new: by its own word or an operator's. */
+static inline bool worker_drains(const struct worker *w)
+{
+#ifdef REINS_MUTATION_NO_DRAIN_WISH /* tests/sim proves that it would notice */
+	return w->draining;
+#endif
+	return w->draining || w->drain_wish;
+}
 bool worker_can_send(const struct worker *w, int64_t session);
 /* For one more dispatch of this size, beside those that it has not accepted yet. */
 bool worker_has_room(const struct worker *w, size_t bytes);
-bool worker_fits(const struct worker *w, const struct core_need *need);
+/* It runs such a task, and has all free that it asks for. */
+bool worker_free_less(const struct heap_node *a, const struct heap_node *b);
+bool worker_fits(const struct worker *w, const struct want *want);
 void worker_take_slot(struct core *c, struct worker *w, struct job *j);
 void worker_free_slot(struct core *c, struct worker *w, struct job *j);
-struct worker *worker_match(struct core *c, const struct queue *q, const struct core_need *need, bool exclusive,
-			    uint64_t avoid, int64_t *budget);
-/* NULL: a queue name too many, or no memory. The caller owns one count of n_workers. */
-struct pool *pool_get(struct core *c, bool enforces, const char *const *queues, size_t n);
+struct worker *worker_match(struct core *c, const struct queue *q, const struct want *want, uint64_t avoid, int64_t *budget);
+/* What it has now, for what its jobs hold. Takes the stock. */
+void worker_set_stock(struct core *c, struct worker *w, struct stock *s, size_t n);
+
+/* ---- pool.c ---- */
+/* NULL: a name too many, or no memory. The caller owns one count of n_workers. */
+struct pool *pool_get(struct core *c, const struct core_event *hello);
 void pool_put(struct core *c, struct pool *p);
-void pool_widen(struct pool *p, const struct core_need *have);
+void pool_widen(struct core *c, struct pool *p, const struct worker *w);
+bool pool_serves(const struct pool *p, const struct queue *q);
+bool pool_runs(const struct pool *p, const struct want *want); /* its workers can run such a task, whatever is free */
+bool pool_could(const struct pool *p, const struct want *want); /* one of its workers might have had so much at once */
 /* A word of it came at `at`: leases count anew. */
 void worker_heard(struct core *c, struct worker *w, int64_t at);
 void worker_timer(struct core *c, struct worker *w);
@@ -95,6 +118,7 @@ void session_on_hello(struct core *c, const struct core_event *ev);
 void session_on_opened(struct core *c, const struct core_event *ev);
 void session_on_heartbeat(struct core *c, const struct core_event *ev);
 void session_on_draining(struct core *c, const struct core_event *ev);
+void session_on_drain_wish(struct core *c, const struct core_event *ev);
 void session_on_peer_gone(struct core *c, const struct core_event *ev);
 bool session_mass_end(const struct core *c, int64_t at);
 void hello_free(struct core *c, struct hello *h);

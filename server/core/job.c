@@ -110,6 +110,9 @@ static struct job *create(struct core *c, const struct core_task *t, struct queu
 	j->state = state;
 	j->t = *t;
 	j->t.queue = q ? q->name : NULL;
+	j->asks = asks_get(c, t->handler, t->custom);
+	j->t.handler = j->asks && j->asks->handler ? j->asks->handler->text : NULL;
+	j->t.custom = j->asks ? j->asks->custom : NULL;
 	j->queue = q;
 	j->key.task = t->id;
 	j->lease_ns = max_i64(c->cfg.lease_ttl_ns, t->lease_ttl_ns);
@@ -178,6 +181,8 @@ void job_free(struct core *c, struct job *j)
 	if (j->worker)
 		detach(c, j);
 	blob_unref(j->spec);
+	free(j->refusal);
+	asks_put(c, j->asks);
 	free(j);
 }
 

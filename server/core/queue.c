@@ -37,11 +37,12 @@ struct queue *queue_get(struct core *c, const char *name)
 	return q;
 }
 
-void queue_free(struct queue *q)
+void queue_free(struct core *c, struct queue *q)
 {
 	struct list *n;
 	while ((n = list_pop_front(&q->class_list))) {
 		struct class *k = container_of(n, struct class, link);
+		asks_put(c, k->key.want.asks);
 		heap_done(&k->jobs);
 		free(k);
 	}
@@ -99,6 +100,7 @@ void queue_reconcile(struct core *c)
 		emit(c, CORE_DO_QUEUES);
 	}
 	queue_ask_due(c);
+	queue_ask_expire(c);
 }
 
 void queue_on_queues(struct core *c, const struct core_event *ev)
@@ -172,16 +174,22 @@ void queue_on_filled(struct core *c, const struct core_event *ev)
 	queue_check(c, q);
 }
 
-/* ---- delayed rows ---- */
+/* ---- rows whose time comes ---- */
 
-void queue_ask_due(struct core *c)
+void reminder_init(struct reminder *r, enum timer_kind kind)
 {
-	if (!c->store_up || c->asking_due)
+	timer_init(&r->timer, kind);
+	r->hint = NEVER;
+}
+
+static void ask(struct core *c, struct reminder *r, enum core_effect_type type)
+{
+	if (!c->store_up || r->asking)
 		return;
-	c->asking_due = true;
-	c->due_hint = NEVER;
-	timer_set(c, &c->due_timer, NEVER);
-	emit(c, CORE_DO_DUE)->limit = c->cfg.fill;
+	r->asking = true;
+	r->hint = NEVER;
+	timer_set(c, &r->timer, NEVER);
+	emit(c, type)->limit = c->cfg.fill;
 }
 
 /* Delays come from clients and may be as long as the type allows. */
@@ -190,26 +198,55 @@ static int64_t later(const struct core *c, int64_t in_ns)
 	return in_ns < NEVER - c->now ? c->now + in_ns : NEVER;
 }
 
-void queue_due_in(struct core *c, int64_t in_ns)
+static void remind(struct core *c, struct reminder *r, int64_t in_ns)
 {
 	int64_t at = later(c, in_ns);
-	if (c->asking_due)
-		c->due_hint = min_i64(c->due_hint, at);
+	if (r->asking)
+		r->hint = min_i64(r->hint, at);
 	else
-		timer_set(c, &c->due_timer, min_i64(c->due_timer.at, at));
+		timer_set(c, &r->timer, min_i64(r->timer.at, at));
 }
+
+/* `n` rows came, and the next is due in next_in_ns. */
+static void answered(struct core *c, struct reminder *r, size_t n, int64_t next_in_ns)
+{
+	int64_t next = r->hint;
+	if (n >= (size_t)c->cfg.fill)
+		next = c->now;
+	else if (next_in_ns >= 0)
+		next = min_i64(next, later(c, max_i64(next_in_ns, NS_PER_MS)));
+	timer_set(c, &r->timer, next);
+}
+
+void queue_ask_due(struct core *c) { ask(c, &c->due, CORE_DO_DUE); }
+void queue_ask_expire(struct core *c)
+{
+#ifndef REINS_MUTATION_NO_EXPIRE /* tests/sim proves that it would notice */
+	ask(c, &c->expire, CORE_DO_EXPIRE);
+#endif
+}
+void queue_due_in(struct core *c, int64_t in_ns) { remind(c, &c->due, in_ns); }
+void queue_expires_in(struct core *c, int64_t in_ns) { remind(c, &c->expire, in_ns); }
 
 void queue_on_due(struct core *c, const struct core_event *ev)
 {
-	c->asking_due = false;
+	c->due.asking = false;
 	if (!ev->due.ok)
 		return; /* the reconciler asks again */
 	for (size_t i = 0; i < ev->due.n; i++)
 		window_offer(c, &ev->due.at[i], NULL);
-	int64_t next = c->due_hint;
-	if (ev->due.n >= (size_t)c->cfg.fill)
-		next = c->now;
-	else if (ev->due.next_in_ns >= 0)
-		next = min_i64(next, later(c, max_i64(ev->due.next_in_ns, NS_PER_MS)));
-	timer_set(c, &c->due_timer, next);
+	answered(c, &c->due, ev->due.n, ev->due.next_in_ns);
+}
+
+void queue_on_expired(struct core *c, const struct core_event *ev)
+{
+	c->expire.asking = false;
+	if (!ev->expired.ok)
+		return; /* the reconciler asks again */
+	for (size_t i = 0; i < ev->expired.n; i++) {
+		struct job *j = job_by_task(c, &ev->expired.at[i]);
+		if (j)
+			job_input(c, j, IN_GONE, ev);
+	}
+	answered(c, &c->expire, ev->expired.n, ev->expired.next_in_ns);
 }

@@ -12,6 +12,7 @@
 #define PICK_BUDGET 65536   /* workers looked at in one step, so that a step stays short; more than there can be */
 #define CLAIM_BYTES (64 * 1024 * 1024) /* of specs that the store hands over at a time, about */
 #define SPARE_CLASSES 16    /* empty classes that a queue keeps */
+#define UNPARK_BUDGET 65536 /* parked classes looked at in one step, about: there may be as many as tasks */
 #define FRESH_MAX 8         /* workers looked at one by one; more: all parked classes are tried again */
 
 static struct row_key key_of(const struct job *j) { return (struct row_key){ j->t.priority, j->t.seq }; }
@@ -98,15 +99,17 @@ static struct class *class_get(struct core *c, struct job *j)
 	struct class_key key;
 	memset(&key, 0, sizeof(key));
 	key.queue = j->queue;
-	key.memory_bytes = j->t.need.memory_bytes;
-	key.cpu_millis = j->t.need.cpu_millis;
-	key.gpus = j->t.need.gpus;
-	key.exclusive = j->t.exclusive;
+	key.want.need.memory_bytes = j->t.need.memory_bytes;
+	key.want.need.cpu_millis = j->t.need.cpu_millis;
+	key.want.need.gpus = j->t.need.gpus;
+	key.want.exclusive = j->t.exclusive;
+	key.want.asks = j->asks;
 	struct map_node *n = map_get(&c->classes, &key, sizeof(key));
 	if (n)
 		return container_of(n, struct class, node);
 	struct class *k = xcalloc(1, sizeof(*k));
 	k->key = key;
+	asks_ref(c, j->asks);
 	k->queue = j->queue;
 	heap_init(&k->jobs, best_less);
 	heap_node_init(&k->order);
@@ -119,11 +122,13 @@ static struct class *class_get(struct core *c, struct job *j)
 
 static void class_maybe_free(struct core *c, struct class *k)
 {
-	if (k->jobs.len || k->queue->n_classes <= SPARE_CLASSES)
+	bool spare = k->queue->n_classes <= SPARE_CLASSES && (!k->key.want.asks || c->asks.len <= ASKS_SPARE);
+	if (k->jobs.len || spare)
 		return;
 	map_remove(&c->classes, &k->node);
 	list_remove(&k->link);
 	k->queue->n_classes--;
+	asks_put(c, k->key.want.asks);
 	heap_done(&k->jobs);
 	free(k);
 }
@@ -235,6 +240,8 @@ bool window_offer(struct core *c, const struct core_task *t, const struct avoid 
 			known->again = true;
 			known->again_row = *t;
 			known->again_row.queue = q->name;
+			known->again_row.handler = known->t.handler;
+			known->again_row.custom = known->t.custom;
 		}
 		return true;
 	}
@@ -272,20 +279,12 @@ static size_t in_flight(const struct core *c)
 	return c->n_state[JOB_PREEMPTING] + c->n_state[JOB_INSERTING] + c->n_state[JOB_CLAIMING];
 }
 
-static bool serves(const struct pool *p, const struct queue *q)
-{
-	for (size_t i = 0; i < p->n_queues; i++)
-		if (p->key[1 + i] == q)
-			return true;
-	return p->n_queues == 0;
-}
-
 static void unpark(struct core *c, struct queue *q, const struct worker *w)
 {
 	list_each(it, &q->parked) {
 		struct class *k = container_of(it, struct class, link_parked);
-		struct core_need need = { k->key.memory_bytes, k->key.cpu_millis, k->key.gpus };
-		if (w && (!worker_fits(w, &need) || (k->key.exclusive && !w->pool->enforces)))
+		c->unpark_budget--;
+		if (w && !worker_fits(w, &k->key.want))
 			continue;
 		list_remove(it);
 		class_in(c, k);
@@ -298,7 +297,7 @@ static void unpark(struct core *c, struct queue *q, const struct worker *w)
 static void unpark_fresh(struct core *c)
 {
 	struct list *n;
-	for (int i = 0; (n = list_pop_front(&c->fresh)); i++) {
+	for (int i = 0; c->unpark_budget > 0 && (n = list_pop_front(&c->fresh)); i++) {
 		const struct worker *w = container_of(n, struct worker, link_fresh);
 		if (list_empty(&c->parked) || !heap_has(&w->free))
 			continue;
@@ -306,7 +305,7 @@ static void unpark_fresh(struct core *c)
 			struct queue *q = container_of(it, struct queue, link_parked);
 			if (i == FRESH_MAX)
 				unpark(c, q, NULL);
-			else if (serves(w->pool, q))
+			else if (pool_serves(w->pool, q))
 				unpark(c, q, w);
 		}
 	}
@@ -322,15 +321,18 @@ static bool may_give(const struct core *c)
 void window_pick(struct core *c)
 {
 	int64_t budget = PICK_BUDGET;
-	c->eager_budget = PICK_BUDGET; /* of the next step */
 	c->again = false;
 	unpark_fresh(c);
+	c->again |= !list_empty(&c->fresh);
+	/* of the next step */
+	c->eager_budget = PICK_BUDGET;
+	c->unpark_budget = UNPARK_BUDGET;
 	while (may_give(c) && c->order.len) {
 		struct queue *q = container_of(heap_top(&c->order), struct queue, order);
 		struct class *k = container_of(heap_top(&q->classes), struct class, order);
 		struct job *j = best_of(k);
 		uint64_t avoid = j->avoid.until > c->now ? j->avoid.worker : 0;
-		struct worker *w = worker_match(c, q, &j->t.need, j->t.exclusive, avoid, &budget);
+		struct worker *w = worker_match(c, q, &k->key.want, avoid, &budget);
 		if (!w && budget <= 0) {
 			c->again = true;
 			break;
@@ -350,7 +352,7 @@ void window_pick(struct core *c)
 }
 
 /* A submit goes straight to an idle worker only where it overtakes nobody. */
-static struct worker *eager_match(struct core *c, const struct core_event *ev, struct queue *q)
+static struct worker *eager_match(struct core *c, const struct core_event *ev, struct queue *q, struct asks *asks)
 {
 	const struct core_task *t = &ev->task;
 	if (ev->due_in_ns > 0 || !c->queues_known || !may_give(c) || c->eager_budget <= 0 || job_by_task(c, &t->id))
@@ -359,22 +361,28 @@ static struct worker *eager_match(struct core *c, const struct core_event *ev, s
 	if (unread && q->cursor.priority >= t->priority)
 		return NULL;
 	unpark_fresh(c);
+	if (!list_empty(&c->fresh))
+		return NULL;
 	if (c->order.len && head_of(container_of(heap_top(&c->order), struct queue, order))->t.priority >= t->priority)
 		return NULL;
-	return worker_match(c, q, &t->need, t->exclusive, 0, &c->eager_budget);
+	struct want want = { .need = t->need, .exclusive = t->exclusive, .asks = asks };
+	return worker_match(c, q, &want, 0, &c->eager_budget);
 }
 
 void window_submit(struct core *c, const struct core_event *ev)
 {
 	struct queue *q = queue_get(c, ev->task.queue);
-	struct worker *w = q ? eager_match(c, ev, q) : NULL;
+	struct asks *asks = asks_get(c, ev->task.handler, ev->task.custom);
+	struct worker *w = q ? eager_match(c, ev, q, asks) : NULL;
 	if (!w) {
+		asks_put(c, asks);
 		struct core_effect *f = emit(c, CORE_DO_INSERT);
 		f->token = ev->token;
 		f->at.task = ev->task.id;
 		return;
 	}
 	struct job *j = job_new(c, &ev->task, q);
+	asks_put(c, asks); /* the job has one */
 	j->token = ev->token;
 	j->spec = blob_ref(ev->spec);
 	q->turn = ++c->turn;

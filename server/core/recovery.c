@@ -100,6 +100,10 @@ static void look_at(struct core *c, const struct core_stray *row)
 	const struct stray *s = meet(c, row);
 	if (!s)
 		return;
+#ifndef REINS_MUTATION_NO_DETACHED_STRAYS /* tests/sim proves that it would notice */
+	if (row->detached_ns > 0 && !row->exclusive)
+		return;
+#endif
 	int64_t quiet = c->now - max_i64(s->since, c->recovery.since);
 	int64_t lease = max_i64(row->lease_ns, c->cfg.lease_ttl_ns);
 	int64_t ttl = row->own ? 0 : row->exclusive ? c->cfg.master_ttl_exclusive_ns : c->cfg.master_ttl_ns;

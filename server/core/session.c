@@ -47,6 +47,7 @@ void hello_free(struct core *c, struct hello *h)
 		return;
 	if (h->pool)
 		pool_put(c, h->pool);
+	stock_free(c, h->stock, h->n_stock);
 	free(h->held);
 	free(h);
 }
@@ -82,8 +83,10 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->heard = c->now;
 	h->n_held = ev->hello.n_held;
 	h->held = calloc(max_sz(1, h->n_held), sizeof(*h->held));
-	h->pool = pool_get(c, ev->hello.enforces_lease, ev->hello.queues, ev->hello.n_queues);
-	if (!h->held || !h->pool) {
+	h->pool = pool_get(c, ev);
+	int rc = stock_new(c, ev->hello.capacity.custom, &h->stock, &h->n_stock);
+	h->capacity.custom = NULL; /* valid during the step only */
+	if (!h->held || !h->pool || rc < 0) {
 		hello_free(c, h);
 		return NULL;
 	}
@@ -195,7 +198,7 @@ static void fence(struct core *c, struct worker *w, struct core_attempt at)
 	job_input(c, j, IN_FENCED, NULL);
 }
 
-static void become(struct core *c, struct worker *w, const struct hello *h, int64_t session)
+static void become(struct core *c, struct worker *w, struct hello *h, int64_t session)
 {
 	worker_drop_peer(c, w, true, CORE_CLOSE_REPLACED);
 	w->session = session;
@@ -203,6 +206,7 @@ static void become(struct core *c, struct worker *w, const struct hello *h, int6
 	w->capacity = h->capacity;
 	w->in_process = h->in_process;
 	w->draining = h->draining;
+	w->detached_until = 0;
 	w->grace_end = NEVER;
 	w->hold_until = 0;
 	w->number = 0;
@@ -211,7 +215,10 @@ static void become(struct core *c, struct worker *w, const struct hello *h, int6
 		pool_put(c, w->pool);
 	w->pool = h->pool;
 	w->pool->n_workers++;
-	pool_widen(w->pool, &w->capacity.have);
+	worker_set_stock(c, w, h->stock, h->n_stock);
+	h->stock = NULL;
+	h->n_stock = 0;
+	pool_widen(c, w->pool, w);
 	if (!h->dead) {
 		w->peer = h->peer;
 		c->n_connected++;
@@ -223,11 +230,12 @@ static void become(struct core *c, struct worker *w, const struct hello *h, int6
 }
 
 /* reconstructWorkerTasksFromRedis: what a worker holds is what its list and the rows agree on. */
-static void apply(struct core *c, struct worker *w, const struct hello *h, const struct core_event *ev)
+static void apply(struct core *c, struct worker *w, struct hello *h, const struct core_event *ev)
 {
 	int64_t old_heard = max_i64(w->session ? w->heard : h->heard, 1);
 	w->heard = max_i64(w->heard, h->heard);
 	become(c, w, h, ev->opened.session);
+	w->drain_wish = ev->opened.drain_wish;
 	w->mark++;
 	for (size_t i = 0; i < ev->opened.n_adopted; i++)
 		adopt(c, w, &ev->opened.adopted[i], 0);
@@ -315,13 +323,29 @@ void session_on_draining(struct core *c, const struct core_event *ev)
 	if (!w)
 		return;
 	if (w->peer == ev->peer) {
-		w->draining = ev->draining;
+		w->draining = ev->draining.on;
+		/* In-process tasks end with the process: nobody is left to wait for. */
+		bool detaches = ev->draining.on && ev->draining.detach_ns > 0 && !w->in_process;
+		if (detaches || w->detached_until)
+			emit_worker(c, CORE_DO_DETACHED, w)->detach_ns = detaches ? ev->draining.detach_ns : 0;
+		w->detached_until = detaches ? c->now + ev->draining.detach_ns : 0;
 		worker_refresh(c, w, !w->draining);
+		worker_heard(c, w, w->heard);
 	} else if (w->opening && w->opening->peer == ev->peer) {
-		w->opening->draining = ev->draining;
+		w->opening->draining = ev->draining.on;
 	} else if (w->next && w->next->peer == ev->peer) {
-		w->next->draining = ev->draining;
+		w->next->draining = ev->draining.on;
 	}
+}
+
+/* One that has no session yet hears of the wish with it. */
+void session_on_drain_wish(struct core *c, const struct core_event *ev)
+{
+	struct worker *w = worker_find(c, ev->drain_wish.worker);
+	if (!w || w->drain_wish == ev->drain_wish.on)
+		return;
+	w->drain_wish = ev->drain_wish.on;
+	worker_refresh(c, w, !w->drain_wish);
 }
 
 static void note_end(struct core *c)

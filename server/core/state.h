@@ -6,8 +6,10 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/rng.h"
+#include "server/core/asks.h"
 #include "server/core/core.h"
 #include "server/core/recovery.h"
+#include "server/core/state_worker.h"
 #include "server/core/timer.h"
 
 /* ---- place of a row in its queue ---- */
@@ -38,16 +40,21 @@ struct queue {
 	struct row_key fill_from, sweep;
 };
 
+/* All that a task asks of its worker. */
+struct want {
+	struct core_need need;
+	int64_t exclusive;        /* as wide as its place in a key that is hashed */
+	struct asks *asks;        /* NULL: a command that asks for nothing by name */
+};
+
 /* Tasks of one queue that ask for the same. */
 struct class_key {
 	struct queue *queue;
-	int64_t memory_bytes;
-	int32_t cpu_millis, gpus;
-	int64_t exclusive;
+	struct want want;
 };
 struct class {
 	struct map_node node;
-	struct class_key key;
+	struct class_key key;     /* holds a reference to its asks */
 	struct queue *queue;
 	struct heap jobs;         /* best first */
 	struct heap_node order;   /* in queue.classes */
@@ -102,7 +109,8 @@ struct job {
 	enum job_state state;
 	struct map_node node;   /* core.by_task up to CLAIMING, core.by_attempt from then on */
 	struct job_key key;     /* attempt: 0 while in by_task */
-	struct core_task t;     /* .queue: interned; .attempt: the newest so far */
+	struct core_task t;     /* .queue, .handler, .custom: interned; .attempt: the newest so far */
+	struct asks *asks;      /* a reference; NULL: a command that asks for nothing by name */
 	struct queue *queue;
 	struct class *class;    /* READY and not resting */
 	struct heap_node best, worst;
@@ -119,93 +127,30 @@ struct job {
 	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
-	bool cancel, gone;
+	bool cancel, gone, counted;
 	bool lost;              /* its lease ended while the store was busy with it */
 	bool ours;              /* RECORDING: the row was this attempt's when last heard */
 	enum job_take_back tb;
 	struct list link_retry; /* core.retry while TB_RETRY */
 	enum core_take_back_cause cause;
-	bool counted;
+	char *refusal;          /* the worker's words; NULL: none */
 	/* a ready row of the same task that came in while this one was on its way */
 	bool again;
 	struct core_task again_row;
 	struct avoid avoid;
 };
 
-/* ---- workers ---- */
-
-/* Workers that serve the same queues. */
-struct pool_link {
-	struct list at_queue;
-	struct pool *pool;
-};
-struct pool {
-	struct map_node node;
-	struct queue **key;       /* [0]: enforces (as a pointer-sized flag), then the queues, sorted */
-	size_t n_queues;          /* 0: all */
-	bool enforces;
-	struct heap free;         /* workers that take something now: least used first */
-	struct core_need max;     /* the most that any of them ever had; not counted: the largest number */
-	size_t n_workers;
-	struct pool_link *links;
-	struct list link_all;     /* core.pools_all when n_queues is 0 */
-};
-
-struct hello {
-	uint64_t peer;
-	uint8_t instance[CORE_INSTANCE_LEN];
-	struct core_capacity capacity;
-	struct pool *pool;        /* holds a count in pool.n_workers */
-	struct core_attempt *held;
-	size_t n_held;
-	bool in_process, draining;
-	bool dead;                /* the stream ended, or was replaced */
-	int64_t heard;
-};
-
-/* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */
-struct usage {
-	int64_t memory_bytes, cpu_millis, gpus;
-};
-
-struct worker {
-	struct map_node node;
-	char *id;
-	uint64_t serial;
-	uint64_t peer;
-	int64_t session;
-	uint8_t instance[CORE_INSTANCE_LEN];
-	struct core_capacity capacity;
-	int32_t used;
-	struct usage used_need;
-	struct pool *pool;
-	bool in_process, draining;
-	struct hello *opening, *next;
-	struct list jobs;         /* all that know this worker, READY ones excepted */
-	struct list sent, done;   /* oldest first */
-	size_t n_jobs, n_done;
-	size_t n_given;           /* jobs from PREEMPTING to SENT: not accepted yet */
-	size_t sent_bytes;        /* of the dispatches among them */
-	int32_t unanswered;
-	struct heap_node free;    /* in pool.free */
-	uint64_t given;           /* for spread: lower was given something longer ago */
-	struct list link_fresh;   /* core.fresh: gained something in this step */
-	struct list link_dead;
-	struct timer timer;
-	int64_t heard;            /* leases count from here */
-	int64_t lease_at;         /* next lease of this worker or of an attempt that ends; NEVER: none */
-	int64_t grace_end;        /* in-process worker whose stream ended; NEVER: none */
-	int64_t gone_at;
-	int64_t hold_until;       /* the lease table refused: nothing before then, or its next heartbeat */
-	int64_t number;           /* of the newest dispatch */
-	uint64_t number_step;     /* step in which it was counted */
-	uint64_t mark;
-};
-
 struct peer {
 	struct map_node node;
 	uint64_t id;
 	struct worker *worker;
+};
+
+/* The store is asked for rows whose time has come: when the earliest known is due, and by the reconciler. */
+struct reminder {
+	struct timer timer;
+	bool asking;
+	int64_t hint;             /* the earliest heard of while an answer was away */
 };
 
 #define GONE_BUCKETS 8
@@ -221,8 +166,10 @@ struct core {
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 	struct heap timers;
-	struct timer reconcile, due_timer, pause;
-	struct map queues, classes;
+	struct timer reconcile, pause;
+	struct map queues, classes, names, asks;
+	size_t n_offered;         /* names that workers have */
+	struct list idle_asks;
 	struct heap order;        /* queues, by priority of the head, then turn */
 	struct list active, parked, check;
 	size_t n_active, n_ready, n_resting;
@@ -230,9 +177,9 @@ struct core {
 	bool queues_known, asking_queues;
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
+	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */
 	struct recovery recovery;
-	bool asking_due;
-	int64_t due_hint;         /* earliest retry heard of while DUE was away */
+	struct reminder due, expire;
 
 	struct map by_task, by_attempt;
 	size_t n_state[JOB_STATES];

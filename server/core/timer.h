@@ -6,7 +6,7 @@
 
 #define NEVER INT64_MAX
 
-enum timer_kind { TIMER_WORKER, TIMER_JOB, TIMER_RECONCILE, TIMER_DUE, TIMER_PAUSE, TIMER_RECOVERY };
+enum timer_kind { TIMER_WORKER, TIMER_JOB, TIMER_RECONCILE, TIMER_DUE, TIMER_EXPIRE, TIMER_PAUSE, TIMER_RECOVERY };
 struct timer {
 	struct heap_node node;
 	int64_t at;

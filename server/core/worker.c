@@ -1,7 +1,7 @@
 /* Workers: what they have free, who fits a task, when their leases end.
  *
- * Workers that serve the same queues form a pool; a pool keeps those that take something now in a heap, least used
- * first.  A worker is known as long as its lease runs or an attempt of it is undecided. */
+ * Those that take something now are in the heap of their pool, least used first.  A worker is known as long
+ * as its lease runs or an attempt of it is undecided. */
 #include "server/core/internal.h"
 
 #include <assert.h>
@@ -10,139 +10,64 @@
 /* Dispatches that a worker has not accepted yet wait in its stream's queue, which ends the stream when it overflows. */
 #define UNACCEPTED_MAX (8 * 1024 * 1024)
 
+#define MATCH_COST 4 /* of a look for a worker beside the workers looked at: classes may be as many as tasks */
+
 static struct worker *from_free(const struct heap_node *n) { return container_of(n, struct worker, free); }
 
-static bool free_less(const struct heap_node *a, const struct heap_node *b)
+bool worker_free_less(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct worker *x = from_free(a), *y = from_free(b);
 	return x->used != y->used ? x->used < y->used : x->given < y->given;
 }
 
-/* ---- pools ---- */
-
-static int by_address(const void *a, const void *b)
-{
-	const struct queue *const *x = a, *const *y = b;
-	return *x < *y ? -1 : *x > *y;
-}
-
-struct pool *pool_get(struct core *c, bool enforces, const char *const *queues, size_t n)
-{
-	struct queue **key = calloc(n + 1, sizeof(*key));
-	if (!key)
-		return NULL;
-	for (size_t i = 0; i < n; i++) {
-		key[1 + i] = queue_get(c, queues[i]);
-		if (!key[1 + i]) {
-			free(key);
-			return NULL;
-		}
-	}
-	qsort(key + 1, n, sizeof(*key), by_address);
-	size_t m = 0;
-	for (size_t i = 0; i < n; i++)
-		if (i == 0 || key[1 + i] != key[m])
-			key[1 + m++] = key[1 + i];
-	uintptr_t flag = enforces;
-	memcpy(&key[0], &flag, sizeof(flag));
-	struct map_node *found = map_get(&c->pools, key, (m + 1) * sizeof(*key));
-	if (found) {
-		free(key);
-		struct pool *p = container_of(found, struct pool, node);
-		p->n_workers++;
-		return p;
-	}
-	struct pool *p = xcalloc(1, sizeof(*p));
-	p->key = key;
-	p->n_queues = m;
-	p->enforces = enforces;
-	p->n_workers = 1;
-	heap_init(&p->free, free_less);
-	list_init(&p->link_all);
-	if (m == 0)
-		list_push_back(&c->pools_all, &p->link_all);
-	else
-		p->links = xcalloc(m, sizeof(*p->links));
-	for (size_t i = 0; i < m; i++) {
-		p->links[i].pool = p;
-		list_push_back(&key[1 + i]->pools, &p->links[i].at_queue);
-	}
-	map_put(&c->pools, &p->node, p->key, (m + 1) * sizeof(*key));
-	return p;
-}
-
-void pool_put(struct core *c, struct pool *p)
-{
-	if (--p->n_workers)
-		return;
-	assert(!p->free.len);
-	map_remove(&c->pools, &p->node);
-	list_remove(&p->link_all);
-	for (size_t i = 0; i < p->n_queues; i++)
-		list_remove(&p->links[i].at_queue);
-	heap_done(&p->free);
-	free(p->links);
-	free(p->key);
-	free(p);
-}
-
 /* ---- who fits ---- */
 
-bool worker_fits(const struct worker *w, const struct core_need *need)
+static bool has_free(const struct worker *w, const struct want *want)
 {
-	const struct core_need *have = &w->capacity.have;
+	const struct core_need *need = &want->need, *have = &w->capacity.have;
 	const struct usage *used = &w->used_need;
 	return w->used < w->capacity.slots &&
 	       (need->gpus == 0 || need->gpus <= have->gpus - used->gpus) &&
 	       (have->cpu_millis == 0 || need->cpu_millis <= have->cpu_millis - used->cpu_millis) &&
-	       (have->memory_bytes == 0 || need->memory_bytes <= have->memory_bytes - used->memory_bytes);
+	       (need->memory_bytes == 0 || need->memory_bytes <= have->memory_bytes - used->memory_bytes) &&
+	       (!want->asks || stock_has(w->stock, w->n_stock, want->asks, false));
 }
 
-static bool pool_could(const struct pool *p, const struct core_need *need)
+bool worker_fits(const struct worker *w, const struct want *want)
 {
-	const struct core_need *max = &p->max;
-	return need->gpus <= max->gpus && need->cpu_millis <= max->cpu_millis && need->memory_bytes <= max->memory_bytes;
+	return pool_runs(w->pool, want) && has_free(w, want);
 }
 
-void pool_widen(struct pool *p, const struct core_need *have)
+static struct worker *pool_match(const struct pool *p, const struct want *want, uint64_t avoid, int64_t *budget)
 {
-	struct core_need *max = &p->max;
-	max->gpus = have->gpus > max->gpus ? have->gpus : max->gpus;
-	if (have->cpu_millis == 0 || have->cpu_millis > max->cpu_millis)
-		max->cpu_millis = have->cpu_millis ? have->cpu_millis : INT32_MAX;
-	max->memory_bytes = have->memory_bytes ? max_i64(max->memory_bytes, have->memory_bytes) : INT64_MAX;
-}
-
-static struct worker *pool_match(const struct pool *p, const struct core_need *need, bool exclusive, uint64_t avoid,
-				 int64_t *budget)
-{
-	if (!p->free.len || (exclusive && !p->enforces) || !pool_could(p, need))
+	if (!p->free.len || !pool_runs(p, want) || !pool_could(p, want))
 		return NULL;
 	/* The array of a heap is nearly in order: the first that fits is among the least used. */
 	for (size_t i = 0; i < p->free.len; i++) {
 		struct worker *w = from_free(p->free.at[i]);
 		if (--*budget <= 0)
 			return NULL;
-		if (w->serial != avoid && worker_fits(w, need))
+		if (w->serial != avoid && has_free(w, want))
 			return w;
 	}
 	return NULL;
 }
 
-struct worker *worker_match(struct core *c, const struct queue *q, const struct core_need *need, bool exclusive,
-			    uint64_t avoid, int64_t *budget)
+struct worker *worker_match(struct core *c, const struct queue *q, const struct want *want, uint64_t avoid, int64_t *budget)
 {
 	struct worker *best = NULL;
+	*budget -= MATCH_COST;
 	list_each(it, &c->pools_all) {
-		struct worker *w = pool_match(container_of(it, struct pool, link_all), need, exclusive, avoid, budget);
-		if (w && (!best || free_less(&w->free, &best->free)))
+		--*budget;
+		struct worker *w = pool_match(container_of(it, struct pool, link_all), want, avoid, budget);
+		if (w && (!best || worker_free_less(&w->free, &best->free)))
 			best = w;
 	}
 	list_each(it, &q->pools) {
 		const struct pool *p = container_of(it, struct pool_link, at_queue)->pool;
 		--*budget;
-		struct worker *w = pool_match(p, need, exclusive, avoid, budget);
-		if (w && (!best || free_less(&w->free, &best->free)))
+		struct worker *w = pool_match(p, want, avoid, budget);
+		if (w && (!best || worker_free_less(&w->free, &best->free)))
 			best = w;
 	}
 	return best;
@@ -155,7 +80,7 @@ bool worker_has_room(const struct worker *w, size_t bytes)
 
 static bool takes_something(const struct core *c, const struct worker *w)
 {
-	return w->peer && !w->opening && !w->draining && w->unanswered == 0 && c->now >= w->hold_until &&
+	return w->peer && !w->opening && !worker_drains(w) && w->unanswered == 0 && c->now >= w->hold_until &&
 	       w->used < w->capacity.slots && w->sent_bytes < UNACCEPTED_MAX &&
 	       w->n_given * c->spec_guess < UNACCEPTED_MAX;
 }
@@ -179,7 +104,7 @@ void worker_refresh(struct core *c, struct worker *w, bool gained)
 
 bool worker_can_send(const struct worker *w, int64_t session)
 {
-	return w->peer && !w->opening && !w->draining && w->session == session;
+	return w->peer && !w->opening && !worker_drains(w) && w->session == session;
 }
 
 /* A hello on its way is a sign of life too. */
@@ -201,6 +126,8 @@ void worker_take_slot(struct core *c, struct worker *w, struct job *j)
 	w->used_need.gpus += j->t.need.gpus;
 	w->used_need.cpu_millis += j->t.need.cpu_millis;
 	w->used_need.memory_bytes += j->t.need.memory_bytes;
+	if (j->asks)
+		stock_use(w->stock, w->n_stock, j->asks, 1);
 	w->lease_at = min_i64(w->lease_at, heard(w) + j->lease_ns);
 	worker_refresh(c, w, false);
 }
@@ -213,8 +140,22 @@ void worker_free_slot(struct core *c, struct worker *w, struct job *j)
 	w->used_need.gpus -= j->t.need.gpus;
 	w->used_need.cpu_millis -= j->t.need.cpu_millis;
 	w->used_need.memory_bytes -= j->t.need.memory_bytes;
+	if (j->asks)
+		stock_use(w->stock, w->n_stock, j->asks, -1);
 	assert(w->used >= 0);
 	worker_refresh(c, w, true);
+}
+
+void worker_set_stock(struct core *c, struct worker *w, struct stock *s, size_t n)
+{
+	stock_free(c, w->stock, w->n_stock);
+	w->stock = s;
+	w->n_stock = n;
+	list_each(it, &w->jobs) {
+		const struct job *j = container_of(it, struct job, at_worker);
+		if (j->holds && j->asks)
+			stock_use(s, n, j->asks, 1);
+	}
 }
 
 /* ---- life ---- */
@@ -257,12 +198,17 @@ void worker_maybe_forget(struct core *c, struct worker *w)
 		return;
 	if (w->session && c->now < w->heard + c->cfg.lease_ttl_ns)
 		return;
+	if (w->session) {
+		struct core_effect *f = emit_worker(c, CORE_DO_WORKER_GONE, w);
+		f->heard_ago_ns = c->now - w->heard;
+	}
 	worker_refresh(c, w, false);
 	timer_set(c, &w->timer, NEVER);
 	list_remove(&w->link_fresh);
 	if (w->pool)
 		pool_put(c, w->pool);
 	w->pool = NULL;
+	worker_set_stock(c, w, NULL, 0);
 	map_remove(&c->workers, &w->node);
 	list_push_back(&c->dead, &w->link_dead);
 }
@@ -287,6 +233,15 @@ static bool runs_on_lease(const struct job *j)
 	return j->state >= JOB_SENT && j->state != JOB_WAITING && !j->lost;
 }
 
+static int64_t lease_end(const struct worker *w, const struct job *j, int64_t from)
+{
+	int64_t end = from + j->lease_ns;
+#ifdef REINS_MUTATION_NO_DETACH /* tests/sim proves that it would notice */
+	return end;
+#endif
+	return j->t.exclusive ? end : max_i64(end, w->detached_until);
+}
+
 /* When the next lease of this worker ends: its own, or that of an attempt. */
 static void lease_next(struct core *c, struct worker *w)
 {
@@ -295,7 +250,7 @@ static void lease_next(struct core *c, struct worker *w)
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
 		if (runs_on_lease(j))
-			w->lease_at = min_i64(w->lease_at, from + j->lease_ns);
+			w->lease_at = min_i64(w->lease_at, lease_end(w, j, from));
 	}
 }
 
@@ -324,7 +279,7 @@ static void judge_leases(struct core *c, struct worker *w)
 	bool ended = c->now >= from + c->cfg.lease_ttl_ns;
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
-		if (runs_on_lease(j) && c->now >= from + j->lease_ns) {
+		if (runs_on_lease(j) && c->now >= lease_end(w, j, from)) {
 			ended = true;
 			job_input(c, j, IN_LOST, NULL);
 		}
@@ -373,6 +328,8 @@ void worker_store_back(struct core *c, int64_t away_ns)
 		int64_t shortest = c->cfg.lease_ttl_ns;
 		list_each(it, &w->jobs)
 			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
+		if (w->detached_until)
+			w->detached_until += away_ns;
 		worker_heard(c, w, away_ns > shortest / 10 ? c->now : w->heard);
 	}
 	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {
@@ -393,6 +350,8 @@ void worker_stalled(struct core *c, int64_t ns)
 			w->opening->heard += ns;
 		if (w->grace_end != NEVER)
 			w->grace_end += ns;
+		if (w->detached_until)
+			w->detached_until += ns;
 		list_each(it, &w->sent)
 			container_of(it, struct job, sent)->accept_by += ns;
 		worker_heard(c, w, w->heard + ns);

@@ -90,6 +90,9 @@ static void on_session_opened(struct store_op *sop)
 	if (!ev->opened.ok)
 		return;
 	ev->opened.session = o->ret_session;
+	if (p)
+		engine_drain_opened(op->engine, p, op->asked_at, &o->ret_drain);
+	ev->opened.drain_wish = p ? p->drain.mode != 0 : o->ret_drain.mode != 0;
 	ev->opened.adopted = o->ret_adopted;
 	ev->opened.n_adopted = o->ret_n_adopted;
 	ev->opened.requeued = o->ret_requeued;
@@ -139,6 +142,18 @@ static void on_due(struct store_op *sop)
 		engine_news(op->engine, &ev->due.at[i].id, false);
 }
 
+static void on_expired(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_EXPIRED);
+	ev->expired.ok = sop->result == STORE_OK;
+	ev->expired.at = op->expire.ret_ids;
+	ev->expired.n = ev->expired.ok ? op->expire.ret_n : 0;
+	ev->expired.next_in_ns = ev->expired.ok ? op->expire.ret_next_in_ns : -1;
+	for (size_t i = 0; i < op->expire.ret_n; i++)
+		engine_news(op->engine, &op->expire.ret_ids[i], false);
+}
+
 static void on_strays(struct store_op *sop)
 {
 	struct eng_op *op = of(sop);
@@ -146,6 +161,17 @@ static void on_strays(struct store_op *sop)
 	ev->strays.ok = sop->result == STORE_OK;
 	ev->strays.at = op->strays.ret_rows;
 	ev->strays.n = ev->strays.ok ? op->strays.ret_n : 0;
+}
+
+static void tell_refused(const struct engine_outcome *o)
+{
+	static struct log_repeats repeats;
+	char id[UUID_TEXT_LEN + 1];
+	int64_t left_out;
+	uuid_format(&o->rec.at.task, id);
+	if (log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, id, &left_out))
+		log_error("store", id, "the outcome of attempt %d was refused by the store, and stays with its worker: %s",
+			  (int)o->rec.at.attempt, o->rec.op.text);
 }
 
 static void on_recorded(struct store_op *sop)
@@ -156,16 +182,16 @@ static void on_recorded(struct store_op *sop)
 	ev->peer = o->peer;
 	ev->token = (uint64_t)(uintptr_t)o;
 	ev->at = o->rec.at;
-	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict
-			     : sop->result == STORE_UNAVAILABLE ? CORE_RECORD_UNAVAILABLE
-								: CORE_RECORD_FENCED;
+	/* Refused even without result and text: the worker keeps it, as while the store is away.  Any verdict would have it
+	 * forget what nobody has. */
+	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict : CORE_RECORD_UNAVAILABLE;
 	if (sop->result == STORE_REFUSED)
-		log_error("store", NULL, "an outcome was refused by the store: %s", sop->text);
+		tell_refused(o);
 	if (ev->recorded.verdict == CORE_RECORD_RECORDED) {
 		CRASH_POINT("after-record");
 		if (o->rec.ret_state == STORE_PENDING) {
 			ev->recorded.pending_again = true;
-			ev->recorded.retry_in_ns = o->rec.retry_in_ns;
+			ev->recorded.retry_in_ns = o->rec.ret_due_in_ns;
 			ev->task = o->rec.ret_task;
 		}
 		engine_news(e, &o->rec.at.task, false);
@@ -183,6 +209,7 @@ static void on_inserted(struct store_op *sop)
 		struct core_event *ev = engine_event(e, CORE_EV_INSERTED);
 		ev->token = (uint64_t)(uintptr_t)s;
 		ev->due_in_ns = s->due_in_ns;
+		ev->expires_in_ns = s->ins.expiry_ns;
 		ev->task = s->ins.task;
 		ev->task.seq = s->ins.ret_seq;
 		ev->task.attempt = created && s->ins.eager.worker ? 1 : 0;
@@ -198,6 +225,8 @@ static void on_inserted(struct store_op *sop)
 		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
 		size_t n = 0;
 		for (struct store_insert *i = &s->ins; i; i = i->group_next) {
+			if (i->expiry_ns > 0 && (!ev->expires_in_ns || i->expiry_ns < ev->expires_in_ns))
+				ev->expires_in_ns = i->expiry_ns;
 			if (i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
 				continue;
 			rows[n] = i->task;
@@ -268,6 +297,8 @@ static void do_take_back(struct engine *e, const struct core_effect *x)
 	op->take_back.at = x->at;
 	op->take_back.session = x->session;
 	op->take_back.cause = x->cause;
+	op->words = engine_take_back_words(x, &e->core_config);
+	op->take_back.words = op->words;
 	op->take_back.counted = x->counted;
 	op->take_back.lost_limit = e->lost_limit;
 	submit(e, op, STORE_TAKE_BACK, on_taken_back);
@@ -279,6 +310,7 @@ static void do_record(struct engine *e, const struct core_effect *x)
 	list_remove(&o->node);
 	list_push_back(&e->recording, &o->node);
 	o->rec.retry_in_ns = x->retry_in_ns;
+	o->rec.lost_limit = e->lost_limit;
 	o->rec.op.kind = STORE_RECORD;
 	o->rec.op.done = on_recorded;
 	store_submit(e->store, &o->rec.op);
@@ -304,7 +336,36 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;
+	const struct engine_peer *p = engine_peer_find(e, x->peer);
+	if (p)
+		o->hello = op->info = blob_ref(p->hello);
+	op->asked_at = e->drain_clock;
 	submit(e, op, STORE_SESSION_OPEN, on_session_opened);
+}
+
+/* Nobody waits for it. */
+static void on_told(struct store_op *sop)
+{
+	engine_op_spent(of(sop));
+	loop_mark(of(sop)->engine->loop, &of(sop)->engine->work);
+}
+
+static void do_worker_gone(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->gone.worker = op->worker;
+	op->gone.session = x->session;
+	op->gone.heard_ago_ns = x->heard_ago_ns;
+	submit(e, op, STORE_WORKER_GONE, on_told);
+}
+
+static void do_detached(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	op->detached.worker = op->worker;
+	op->detached.session = x->session;
+	op->detached.within_ns = x->detach_ns;
+	submit(e, op, STORE_DETACHED, on_told);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -351,6 +412,8 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		free(p->adopted);
 		p->adopted = NULL;
 		p->n_adopted = 0;
+		p->welcomed = true;
+		engine_drain_welcome(p);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
 		p->ops->heartbeat_ack(p, x->number);
@@ -406,6 +469,11 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->due.limit = x->limit;
 		submit(e, op, STORE_DUE, on_due);
 		break;
+	case CORE_DO_EXPIRE:
+		op = engine_op_new(e, x);
+		op->expire.limit = x->limit;
+		submit(e, op, STORE_EXPIRE, on_expired);
+		break;
 	case CORE_DO_STRAYS:
 		op = engine_op_new(e, x);
 		op->strays.master = e->master_id;
@@ -413,6 +481,8 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->strays.limit = x->limit;
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
+	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
+	case CORE_DO_DETACHED: do_detached(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;
 	case CORE_DO_DISPATCH:
 	case CORE_DO_WELCOME:
@@ -512,6 +582,9 @@ void engine_peer_gone(struct engine *e, struct engine_peer *p)
 	engine_event(e, CORE_EV_PEER_GONE)->peer = p->id;
 	free(p->adopted);
 	p->adopted = NULL;
+	engine_drain_forget(p);
+	blob_unref(p->hello);
+	p->hello = NULL;
 	p->id = 0;
 }
 
@@ -529,17 +602,45 @@ static const char *copy_text(struct engine *e, const char *s)
 	return memcpy(engine_scratch(e, size), s, size);
 }
 
-void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello)
+static const char *const *copy_texts(struct engine *e, const char *const *at, size_t n)
 {
+	const char **texts = engine_scratch(e, n * sizeof(*texts));
+	for (size_t i = 0; i < n; i++)
+		texts[i] = copy_text(e, at[i]);
+	return texts;
+}
+
+void engine_retried(struct engine *e, const struct store_retry *op)
+{
+	if (op->op.result != STORE_OK || op->ret_verdict != STORE_RETRY_DONE)
+		return;
+	engine_news(e, &op->id, false);
+	if (op->ret_state != STORE_PENDING)
+		return;
+	struct core_task *row = engine_scratch(e, sizeof(*row));
+	*row = op->ret_task;
+	row->queue = copy_text(e, row->queue);
+	row->handler = row->handler ? copy_text(e, row->handler) : NULL;
+	row->custom = row->custom ? copy_text(e, row->custom) : NULL;
+	struct core_event *ev = engine_event(e, CORE_EV_READY);
+	ev->due_in_ns = op->ret_due_in_ns;
+	ev->ready.at = row;
+	ev->ready.n = 1;
+}
+
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info)
+{
+	snprintf(p->worker, sizeof(p->worker), "%s", hello->hello.worker);
+	p->hello = blob_ref(hello_info);
 	struct core_event *ev = engine_event(e, CORE_EV_HELLO);
 	ev->hello = hello->hello;
 	ev->peer = p->id;
 	ev->hello.worker = copy_text(e, hello->hello.worker);
 	ev->hello.held = copy_attempts(e, hello->hello.held, hello->hello.n_held);
-	const char **queues = engine_scratch(e, hello->hello.n_queues * sizeof(*queues));
-	for (size_t i = 0; i < hello->hello.n_queues; i++)
-		queues[i] = copy_text(e, hello->hello.queues[i]);
-	ev->hello.queues = queues;
+	ev->hello.queues = copy_texts(e, hello->hello.queues, hello->hello.n_queues);
+	ev->hello.handlers = copy_texts(e, hello->hello.handlers, hello->hello.n_handlers);
+	if (hello->hello.capacity.custom)
+		ev->hello.capacity.custom = copy_text(e, hello->hello.capacity.custom);
 }
 
 void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
@@ -553,6 +654,14 @@ void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, i
 	ev->heartbeat.n_held = n;
 }
 
+void engine_refused(struct engine *e, struct engine_peer *p, const struct core_attempt *at, const char *text)
+{
+	struct core_event *ev = engine_event(e, CORE_EV_REFUSED);
+	ev->peer = p->id;
+	ev->at = *at;
+	ev->text = copy_text(e, text);
+}
+
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at)
 {
 	struct core_event *ev = engine_event(e, type);
@@ -560,11 +669,12 @@ void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_eve
 	ev->at = *at;
 }
 
-void engine_draining(struct engine *e, struct engine_peer *p, bool on)
+void engine_draining(struct engine *e, struct engine_peer *p, bool on, int64_t detach_ns)
 {
 	struct core_event *ev = engine_event(e, CORE_EV_DRAINING);
 	ev->peer = p->id;
-	ev->draining = on;
+	ev->draining.on = on;
+	ev->draining.detach_ns = detach_ns;
 }
 
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o)
@@ -577,4 +687,5 @@ void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outco
 	ev->token = (uint64_t)(uintptr_t)o;
 	ev->at = o->rec.at;
 	ev->outcome.succeeded = o->rec.outcome == STORE_SUCCEEDED;
+	ev->outcome.given_back = o->rec.outcome == STORE_STOPPED || o->rec.outcome == STORE_WORKER_LOST;
 }

@@ -83,6 +83,8 @@ static void free_spent(struct engine *e)
 		if (op->effect.type != CORE_DO_PREEMPT)
 			store_op_done_fields(&op->op);
 		free(op->held);
+		blob_unref(op->info);
+		free(op->words);
 		if (e->n_free_ops < FREE_OPS_MAX) {
 			list_push_back(&e->free_ops, &op->node);
 			e->n_free_ops++;
@@ -188,6 +190,7 @@ static void on_pulse(struct loop_timer *t)
 		engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
 	}
 	open_master(e);
+	engine_drain_pulse(e);
 	if (e->opened && e->store_up && !e->beating && now >= e->next_beat_mono_ns) {
 		e->beating = true;
 		memset(&e->beat, 0, sizeof(e->beat));
@@ -295,6 +298,8 @@ void engine_free(struct engine *e)
 	while ((n = list_pop_front(&e->in_flight))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);
+		blob_unref(op->info);
+		free(op->words);
 		free(op);
 	}
 	core_effects_done(&e->effects);

@@ -11,7 +11,7 @@
 #include "common/base/map.h"
 #include "server/core/core.h"
 #include "server/lease/lease.h"
-#include "server/store/store.h"
+#include "server/store/workers.h"
 
 struct engine;
 struct loop;
@@ -28,10 +28,19 @@ struct engine_peer_ops {
 	void (*dispatch)(struct engine_peer *p, const struct core_effect *e);
 	void (*stop)(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason);
 	void (*outcome_ack)(struct engine_peer *p, const struct core_attempt *at, enum core_record_verdict verdict);
+	/* An operator's wish, or (mode 0) that it was taken back. */
+	void (*drain)(struct engine_peer *p, const struct store_drain_wish *wish);
 	/* The stream ends; engine_peer_gone must not be called any more. */
 	void (*close)(struct engine_peer *p, enum core_close_code code);
 	/* All of this turn was said: send it. */
 	void (*flush)(struct engine_peer *p);
+};
+/* The wish that holds for a worker, as far as its master knows. */
+struct engine_drain {
+	int32_t mode; /* 0: none */
+	int64_t within_ns;
+	char *reason;
+	uint64_t told_at; /* engine.drain_clock when it was learnt */
 };
 struct engine_peer {
 	const struct engine_peer_ops *ops;
@@ -41,6 +50,10 @@ struct engine_peer {
 	struct list dirty;
 	struct core_adopted *adopted;
 	size_t n_adopted;
+	struct engine_drain drain;
+	bool welcomed;
+	char worker[CORE_NAME_MAX + 1]; /* from hello on */
+	struct blob *hello;
 };
 
 /* ---- objects that come with requests ---- */
@@ -58,7 +71,7 @@ struct engine_submit {
 	char worker[CORE_NAME_MAX + 1];
 };
 
-/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns. */
+/* An outcome as a worker reported it: `rec` is filled but for retry_in_ns and lost_limit. */
 struct engine_outcome {
 	struct store_record rec;
 	/* The engine needs it no more, recorded or not. From the loop, once. */
@@ -119,19 +132,29 @@ void engine_submit(struct engine *e, struct engine_submit *s);
 /* After a cancel was stored: `verdict` from the store_cancel operation. */
 void engine_cancelled(struct engine *e, const struct store_cancel *op);
 
+/* After a wish was stored or taken back, here. */
+void engine_drained(struct engine *e, const struct store_drain *op);
+/* After a retry was stored. */
+void engine_retried(struct engine *e, const struct store_retry *op);
+
 void engine_wait(struct engine *e, struct engine_waiter *w, const struct uuid *task);
 void engine_unwait(struct engine_waiter *w); /* no-op when it does not wait */
 void engine_news(struct engine *e, const struct uuid *task, bool only_log);
 
+/* Of an id that the core knows; NULL: its stream is over. */
+struct engine_peer *engine_peer_find(struct engine *e, uint64_t id);
 void engine_peer_add(struct engine *e, struct engine_peer *p, const struct engine_peer_ops *ops);
 void engine_peer_gone(struct engine *e, struct engine_peer *p);
 
-/* Events of a peer. Arrays and strings are copied. */
-void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello);
+/* Events of a peer. Arrays and strings are copied. hello_info: see store_session_open.hello; a reference is taken. */
+void engine_hello(struct engine *e, struct engine_peer *p, const struct core_event *hello, struct blob *hello_info);
 void engine_heartbeat(struct engine *e, struct engine_peer *p, int64_t number, int64_t last_dispatch,
 		      const struct core_attempt *held, size_t n);
 void engine_attempt_event(struct engine *e, struct engine_peer *p, enum core_event_type type, const struct core_attempt *at);
-void engine_draining(struct engine *e, struct engine_peer *p, bool on);
+/* detach_ns: see CORE_EV_DRAINING. */
+void engine_draining(struct engine *e, struct engine_peer *p, bool on, int64_t detach_ns);
+/* `text`: for people; "": none. */
+void engine_refused(struct engine *e, struct engine_peer *p, const struct core_attempt *at, const char *text);
 void engine_outcome(struct engine *e, struct engine_peer *p, struct engine_outcome *o);
 
 #endif

@@ -11,6 +11,8 @@ struct eng_op {
 	struct engine *engine;
 	struct core_effect effect; /* what was asked; pointers in it are not valid any more */
 	struct core_attempt *held; /* SESSION_OPEN's list, owned */
+	struct blob *info;         /* SESSION_OPEN's, owned */
+	char *words;               /* TAKE_BACK's, owned */
 	char worker[CORE_NAME_MAX + 1];
 	union {
 		struct store_op op;
@@ -20,8 +22,12 @@ struct eng_op {
 		struct store_fill fill;
 		struct store_queues queues;
 		struct store_due due;
+		struct store_expire expire;
 		struct store_strays strays;
+		struct store_worker_gone gone;
+		struct store_detached detached;
 	};
+	uint64_t asked_at;         /* SESSION_OPEN: drain_clock */
 };
 
 struct wait_head {
@@ -68,6 +74,14 @@ struct engine {
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
 	int64_t pulse_due_mono_ns, next_beat_mono_ns;
 	bool store_up, lease_up;
+
+	/* drain.c: wishes of operators */
+	struct store_workers wishes; /* the page that is read */
+	char wishes_after[CORE_NAME_MAX + 1];
+	bool reading_wishes;
+	uint64_t wishes_round;       /* drain_clock when this reading of all pages began */
+	int64_t next_wishes_mono_ns;
+	uint64_t drain_clock;        /* counts what was learnt of wishes and what was asked */
 	void (*on_replaced)(void *arg);
 	void *arg;
 #ifdef REINS_CRASH_POINTS
@@ -81,9 +95,19 @@ struct core_event *engine_event(struct engine *e, enum core_event_type type);
 void *engine_scratch(struct engine *e, size_t size);
 struct eng_op *engine_op_new(struct engine *e, const struct core_effect *effect);
 void engine_op_spent(struct eng_op *op);
-struct engine_peer *engine_peer_find(struct engine *e, uint64_t id);
+
+/* words.c: the cause of a take-back, where its outcome does not say it all; NULL: none. To be freed. */
+char *engine_take_back_words(const struct core_effect *x, const struct core_config *cfg);
 
 void engine_execute(struct engine *e);        /* effects.c: carries out e->effects */
+/* drain.c */
+/* The wish that the store gave with the session; what was learnt since it was asked is newer and holds. */
+void engine_drain_opened(struct engine *e, struct engine_peer *p, uint64_t asked_at, const struct store_drain_wish *wish);
+/* Tells the worker of its wish, if there is one: after Welcome. */
+void engine_drain_welcome(struct engine_peer *p);
+/* Looks for wishes that another master stored, once every recovery interval. */
+void engine_drain_pulse(struct engine *e);
+void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* The order of things: both sides opened and looked at, the mark, partitions, table by table in batches, each table
- * read back and compared, the mark away. */
+ * read back and compared, the mark away, the source marked. */
 #include "server/move/move.h"
 
 #include <stdarg.h>
@@ -177,8 +177,19 @@ static void show(const struct move *m)
 		printf("%-12s %10lld %10lld  %016llx%016llx\n", move_tables[i].name, (long long)m->read[i].rows,
 		       (long long)m->stored[i].rows, (unsigned long long)m->read[i].sum[0], (unsigned long long)m->read[i].sum[1]);
 	printf("\nmoved in %.1f s, store id %s.\nStart reinsd with that --store now; its workers come back by themselves.\n"
-	       "%s is as it was: put it away, so that no master is started on it again.\n",
+	       "%s has all that it had, and a mark: no master starts on it any more. Put it away.\n",
 	       (double)(clock_mono_ns() - m->began_mono_ns) / 1e9, m->from.files.store_id, m->from.name);
+}
+
+/* Should this fail, or be interrupted, the same command does it: it finds all moved. */
+static int mark_source(struct move *m)
+{
+	if (move_source_mark(&m->from, m->to.name, &m->error) == 0)
+		return 0;
+	fprintf(stderr, "reinsd: move: all is moved, but the source could not be marked: %s\n"
+		"reinsd: move: put %s away yourself: a master that starts on it would run everything again\n", m->error.text,
+		m->from.name);
+	return 0;
 }
 
 static int move(struct move *m, const char *from, const char *to)
@@ -189,7 +200,7 @@ static int move(struct move *m, const char *from, const char *to)
 		return -1;
 	if (begun == MOVE_DONE_BEFORE) {
 		printf("%s was moved into %s before: nothing is left to do\n", m->from.name, m->to.name);
-		return 0;
+		return mark_source(m);
 	}
 	printf("moving %s into %s%s\n", m->from.name, m->to.name,
 	       begun == MOVE_GOES_ON ? ": going on where an earlier run ended"
@@ -202,6 +213,7 @@ static int move(struct move *m, const char *from, const char *to)
 			return -1;
 	if (compare(m) < 0 || move_target_finish(&m->to, &m->from, &m->error) < 0)
 		return -1;
+	(void)mark_source(m);
 	show(m);
 	return 0;
 }

@@ -3,7 +3,8 @@
  *
  * Everything that a master needs goes along: tasks in every state with their order, attempts, logs, idempotency keys,
  * the workers' sessions, and last the source's store id, by which workers know whose attempts they hold.  Until then
- * a mark in the target keeps masters out of it.  The source is read only.
+ * a mark in the target keeps masters out of it.  The source is only read, until all is done: then it gets a mark that names
+ * the target and keeps masters out of the source.
  *
  * Killed at any moment, the same command goes on where the last transaction ended. */
 #ifndef REINS_MOVE_H

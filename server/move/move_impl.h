@@ -16,7 +16,7 @@
 
 #define MOVE_REFUSED 64
 #define MOVE_UNAVAILABLE 69
-#define MOVE_TABLES 9
+#define MOVE_TABLES 10
 #define MOVE_TUPLE_MAX ((size_t)256 << 20) /* far above the limits at the door */
 #define MOVE_NAME_MAX 300
 
@@ -59,6 +59,7 @@ struct move_source {
 	char name[MOVE_NAME_MAX]; /* sqlite:PATH, whole */
 	struct sq_files files;
 	struct sq_db tasks, logs;
+	char moved_to[SQ_MOVED_MAX]; /* the mark of an earlier move; "" */
 	/* Grows whenever a master has used the store. */
 	char state[80];
 	int64_t last_seq;
@@ -74,6 +75,8 @@ int move_source_begin(struct move_source *s, const struct move_table *t, int64_t
 /* 1: a row; 0: the end. */
 int move_source_row(struct move_source *s, struct buf *ret, struct move_error *e) MUST_CHECK;
 void move_source_end(struct move_source *s);
+/* The mark that keeps masters out of it from now on; the only thing that is written to the source. */
+int move_source_mark(struct move_source *s, const char *to, struct move_error *e) MUST_CHECK;
 /* The smallest id of a task from `from` on; 0: none. */
 int move_source_next_id(struct move_source *s, const struct uuid *from, struct uuid *ret, struct move_error *e) MUST_CHECK;
 

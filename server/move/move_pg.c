@@ -34,10 +34,10 @@ static const char marks_sql[] =
 static const char tasks_sql[] =
 	"SELECT (SELECT count(*) FROM reins.task), EXISTS (SELECT FROM reins.ready) OR EXISTS (SELECT FROM reins.delayed) OR "
 	"EXISTS (SELECT FROM reins.running) OR EXISTS (SELECT FROM reins.ended) OR EXISTS (SELECT FROM reins.attempt) OR "
-	"EXISTS (SELECT FROM reins.log) OR EXISTS (SELECT FROM reins.idempotency)";
+	"EXISTS (SELECT FROM reins.log) OR EXISTS (SELECT FROM reins.metric) OR EXISTS (SELECT FROM reins.idempotency)";
 static const char wipe_sql[] =
-	"TRUNCATE reins.task, reins.ready, reins.delayed, reins.running, reins.ended, reins.attempt, reins.log, reins.idempotency, "
-	"reins.worker";
+	"TRUNCATE reins.task, reins.ready, reins.delayed, reins.running, reins.ended, reins.attempt, reins.log, reins.metric, "
+	"reins.idempotency, reins.worker";
 static const char unmark_sql[] = "DELETE FROM reins.meta WHERE starts_with(key, 'move_') OR key = 'moved_state'";
 static const char set_sql[] =
 	"INSERT INTO reins.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -45,7 +45,7 @@ static const char set_sql[] =
 /* What reins.make_partitions does for weeks to come; the format has the week's Monday. */
 static const char week_sql[] =
 	"DO $$ DECLARE monday timestamp := date_trunc('week', to_timestamp(%lld) AT TIME ZONE 'UTC'); parent text; part text; "
-	"BEGIN PERFORM pg_advisory_xact_lock(7239204117); FOREACH parent IN ARRAY ARRAY['task', 'ended', 'attempt', 'log'] LOOP "
+	"BEGIN PERFORM pg_advisory_xact_lock(7239204117); FOREACH parent IN ARRAY ARRAY['task', 'ended', 'attempt', 'log', 'metric'] LOOP "
 	"part := parent || to_char(monday, '_YYYYMMDD'); CONTINUE WHEN to_regclass('reins.' || part) IS NOT NULL; "
 	"EXECUTE format('CREATE TABLE reins.%%I (LIKE reins.%%I INCLUDING ALL)', part, parent); "
 	"IF parent = 'task' THEN EXECUTE format('ALTER TABLE reins.%%I SET (toast_tuple_target = 4080)', part); END IF; "
@@ -193,11 +193,16 @@ static int judge(struct move_target *t, const struct move_source *s, const PGres
 		return move_fail(e, MOVE_REFUSED,
 				 "%s: a move from %.200s into it is not finished: finish that one, or drop the schema reins there", t->name,
 				 from);
+	bool done = !from[0] && strcmp(t->store_id, s->files.store_id) == 0;
+	if (s->moved_to[0] && !done && strcmp(s->moved_to, t->name) != 0)
+		return move_fail(e, MOVE_REFUSED,
+				 "%s was moved to %s before; two stores with its tasks would run them twice. To give that one up: start reinsd "
+				 "on the file once with --ignore-moved, stop it, and move again", s->name, s->moved_to);
 	if (from[0]) {
 		*ret = strcmp(PQgetvalue(marks, 0, 2), s->state) == 0 ? MOVE_GOES_ON : MOVE_ANEW;
 		return 0;
 	}
-	if (strcmp(t->store_id, s->files.store_id) != 0) {
+	if (!done) {
 		*ret = MOVE_FRESH;
 		return check_empty(t, e);
 	}
@@ -260,7 +265,7 @@ int move_target_copied(struct move_target *t, const struct move_table *table, in
 
 int move_target_batch(struct move_target *t, const struct move_table *table, struct move_error *e)
 {
-	char sql[700];
+	char sql[1000];
 	snprintf(sql, sizeof(sql), "BEGIN; COPY reins.%s (%s) FROM STDIN (FORMAT binary)", table->name, table->columns);
 	if (tell(t, e, sql) < 0)
 		return -1;
@@ -320,7 +325,7 @@ static void add_message(struct move_digest *d, const char *data, size_t len, boo
 
 int move_target_digest(struct move_target *t, const struct move_table *table, struct move_digest *ret, struct move_error *e)
 {
-	char sql[700], *data;
+	char sql[1000], *data;
 	snprintf(sql, sizeof(sql), "COPY (SELECT %s FROM reins.%s) TO STDOUT (FORMAT binary)", table->columns, table->name);
 	if (tell(t, e, sql) < 0)
 		return -1;

@@ -1,4 +1,4 @@
-/* The source: both files of a SQLite store, each in one read transaction. */
+/* The source: both files of a SQLite store, each in one read transaction; at the end the mark. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +34,7 @@ int move_source_open(struct move_source *s, const char *path, struct move_error 
 		snprintf(s->state, sizeof(s->state), "%.50s.%lld", sq_text(q, 0), (long long)s->last_seq);
 		sq_end(q);
 	}
+	sq_moved_get(&s->tasks, s->moved_to);
 	return s->tasks.rc ? fail(s, &s->tasks, e) : s->logs.rc ? fail(s, &s->logs, e) : 0;
 }
 
@@ -85,6 +86,19 @@ void move_source_end(struct move_source *s)
 {
 	sq_end(s->rows);
 	s->rows = NULL;
+}
+
+int move_source_mark(struct move_source *s, const char *to, struct move_error *e)
+{
+	struct sq_db db;
+	/* What was read has been read: the snapshot would keep the mark in the write-ahead log. */
+	sq_db_done(&s->tasks);
+	int rc = sq_open_more(&s->files, false, false, &db);
+	if (rc == 0)
+		sq_moved_set(&db, to);
+	rc = db.rc ? fail(s, &db, e) : 0;
+	sq_db_done(&db);
+	return rc;
 }
 
 int move_source_next_id(struct move_source *s, const struct uuid *from, struct uuid *ret, struct move_error *e)

@@ -1,4 +1,4 @@
-/* Health, GetServerInfo, ListWorkers: what probes and people ask about the master itself. */
+/* Health and GetServerInfo: what probes and people ask about the master itself. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include "server/core/core_view.h"
 
 #define REPLY_MAX (4 * 1024 * 1024)
-#define WORKERS_PAGE_MAX 1000
 
 static void reply_message(struct grpc_call *call, const void *message)
 {
@@ -76,6 +75,7 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	limits.workers = cfg->max_workers;
 	limits.tasks_per_submit = rpc->limits.tasks_per_submit;
 	limits.log_bytes = rpc->limits.log_bytes;
+	limits.metrics_points = rpc->limits.metrics_points;
 	Reins__V1__ServerInfo m = REINS__V1__SERVER_INFO__INIT;
 	m.version = (char *)(uintptr_t)REINS_VERSION;
 	m.master_id = (char *)(uintptr_t)engine_master_id(rpc->engine);
@@ -94,72 +94,4 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m.heartbeat_interval = &heartbeat;
 	m.lease_ttl = &lease;
 	reply_message(call, &m);
-}
-
-struct workers_page {
-	Reins__V1__WorkerInfo items[WORKERS_PAGE_MAX];
-	Reins__V1__WorkerInfo *at[WORKERS_PAGE_MAX];
-	struct core_worker_view views[WORKERS_PAGE_MAX];
-	size_t n, limit;
-	const char *after;
-	bool more;
-};
-
-/* Keeps the `limit` smallest ids above `after`, in order: a page stays right while workers come and go. */
-static void gather(void *arg, const struct core_worker_view *w)
-{
-	struct workers_page *p = arg;
-	if (*p->after && strcmp(w->id, p->after) <= 0)
-		return;
-	size_t at = p->n;
-	while (at > 0 && strcmp(p->views[at - 1].id, w->id) > 0)
-		at--;
-	if (p->n == p->limit) {
-		p->more = true;
-		if (at == p->limit)
-			return;
-		p->n--;
-	}
-	memmove(&p->views[at + 1], &p->views[at], (p->n - at) * sizeof(*p->views));
-	p->views[at] = *w;
-	p->n++;
-}
-
-void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
-{
-	struct rpc *rpc = rpc_of(call);
-	Reins__V1__ListWorkersRequest *req = rpc_unpack(call, &reins__v1__list_workers_request__descriptor, data, len);
-	if (!req)
-		return;
-	if (req->page_size < 0 || req->page_size > WORKERS_PAGE_MAX) {
-		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "page_size", "page_size: 1 to 1000 are allowed, 0 means 100");
-		pb_free(req);
-		return;
-	}
-	struct workers_page *p = xcalloc(1, sizeof(*p));
-	p->limit = req->page_size ? (size_t)req->page_size : 100;
-	p->after = req->page_token;
-	core_each_worker(engine_core(rpc->engine), gather, p);
-	Reins__V1__ListWorkersResponse m = REINS__V1__LIST_WORKERS_RESPONSE__INIT;
-	for (size_t i = 0; i < p->n; i++) {
-		const struct core_worker_view *v = &p->views[i];
-		Reins__V1__WorkerInfo *w = &p->items[i];
-		reins__v1__worker_info__init(w);
-		w->worker_id = (char *)(uintptr_t)v->id;
-		w->state = !v->peer ? REINS__V1__WORKER_INFO__STATE__DISCONNECTED
-			 : v->draining ? REINS__V1__WORKER_INFO__STATE__DRAINING
-				       : REINS__V1__WORKER_INFO__STATE__CONNECTED;
-		w->session = v->session;
-		w->slots = v->slots;
-		w->slots_used = v->used;
-		w->master_id = (char *)(uintptr_t)engine_master_id(rpc->engine);
-		p->at[i] = w;
-	}
-	m.workers = p->at;
-	m.n_workers = p->n;
-	if (p->more && p->n > 0)
-		m.next_page_token = (char *)(uintptr_t)p->views[p->n - 1].id;
-	reply_message(call, &m);
-	free(p);
-	pb_free(req);
 }

@@ -1,10 +1,12 @@
-/* GetTask (with `wait`) and CancelTask: both end in reading one task. */
+/* GetTask (with `wait`), CancelTask and RetryTask: all end in reading one task. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/view.h"
+#include "server/store/store_metrics.h"
 
 #define REPLY_MAX (16 * 1024 * 1024)
 #define WAIT_MAX_NS (3600 * NS_PER_S)
@@ -16,6 +18,9 @@ struct get_call {
 	struct grpc_call *call; /* NULL once it is over */
 	struct store_get get;
 	struct store_cancel cancel;
+	struct store_retry retry;
+	char *words; /* of the cancel, owned */
+	struct store_metrics_read metrics; /* the newest points of the newest attempt */
 	struct engine_waiter waiter;
 	struct rpc_parked parked;
 	struct loop_timer timer;
@@ -32,6 +37,10 @@ static void get_free(struct get_call *g)
 	list_remove(&g->parked.node);
 	loop_timer_stop(&g->timer);
 	store_op_done_fields(&g->get.op);
+	if (g->retry.op.kind == STORE_RETRY)
+		store_op_done_fields(&g->retry.op);
+	free(g->words);
+	store_op_done_fields(&g->metrics.op);
 	if (g->call)
 		grpc_call_set_user(g->call, NULL);
 	free(g);
@@ -59,6 +68,11 @@ void cancel_on_end(struct grpc_call *call, bool finished)
 	get_on_end(call, finished);
 }
 
+void retry_on_end(struct grpc_call *call, bool finished)
+{
+	get_on_end(call, finished);
+}
+
 static void on_stopping(struct rpc_parked *p)
 {
 	struct get_call *g = container_of(p, struct get_call, parked);
@@ -71,11 +85,37 @@ static void reply_task(struct get_call *g)
 {
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
-	if (rpc_task(g->rpc, &g->get.ret_task, true, &b))
+	int rc = rpc_task(g->rpc, &g->get.ret_task, true, NULL, &b);
+	if (rc == 0 && g->metrics.ret_n)
+		rc = view_metrics(g->metrics.ret_items, g->metrics.ret_n, &b);
+	if (rc)
 		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
 	else
 		rpc_reply(g->call, &b);
 	buf_done(&b);
+}
+
+static void on_metrics(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, metrics.op);
+	g->reading = false;
+	/* A task is shown without what can't be had of its metrics. */
+	if (g->call)
+		reply_task(g);
+	get_over(g);
+}
+
+static void read_metrics(struct get_call *g)
+{
+	g->metrics = (struct store_metrics_read){
+		.op = { .kind = STORE_METRICS_READ, .done = on_metrics },
+		.at = { g->get.id, g->get.ret_task.core.attempt },
+		.newest = true,
+		.limit = VIEW_METRICS_POINTS,
+		.max_bytes = VIEW_METRICS_BYTES,
+	};
+	g->reading = true;
+	store_submit(engine_store(g->rpc->engine), &g->metrics.op);
 }
 
 static void on_read(struct store_op *op)
@@ -101,6 +141,11 @@ static void on_read(struct store_op *op)
 			return;
 		}
 		loop_timer_set(&g->timer, min_i64(g->wait_until_mono_ns, now + WAIT_POLL_NS));
+		return;
+	} else if (g->get.ret_task.core.attempt > 0) {
+		engine_unwait(&g->waiter);
+		loop_timer_stop(&g->timer);
+		read_metrics(g);
 		return;
 	} else {
 		reply_task(g);
@@ -149,6 +194,7 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 	g->rpc = rpc_of(call);
 	g->call = call;
 	g->get.op.kind = STORE_GET; /* for store_op_done_fields */
+	g->metrics.op.kind = STORE_METRICS_READ;
 	g->get.id = *id;
 	g->waiter.wake = on_news;
 	list_init(&g->waiter.node);
@@ -211,6 +257,8 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	struct uuid id;
 	struct get_call *g = NULL;
+	char words[320];
+	snprintf(words, sizeof(words), "cancelled%s%.255s", *req->reason ? ": " : "", req->reason);
 	if (strlen(req->reason) > 255)
 		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "reason", "reason: longer than 255 bytes");
 	else if (rpc_parse_id(call, req->task_id, &id) == 0)
@@ -222,5 +270,72 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	g->cancel.op.kind = STORE_CANCEL;
 	g->cancel.op.done = on_cancelled;
 	g->cancel.id = id;
+	g->words = xstrdup(words);
+	g->cancel.words = g->words;
 	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
+}
+
+static void refuse_retry(struct get_call *g)
+{
+	static const char *const states[] = { "?", "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED" };
+	const struct store_retry *o = &g->retry;
+	switch (o->ret_verdict) {
+	case STORE_RETRY_ANOTHER:
+		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "attempt",
+			   "attempt: %d is not the newest attempt of the task, which is %d (0: it was cancelled before its first)",
+			   (int)o->attempt, (int)o->ret_attempt);
+		return;
+	case STORE_RETRY_COMPLETED:
+	case STORE_RETRY_NOT_ENDED:
+		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id",
+			   "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
+			   states[o->ret_state], (int)o->ret_attempt);
+		return;
+	default:
+		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	}
+}
+
+static void on_retried(struct store_op *op)
+{
+	struct get_call *g = container_of(op, struct get_call, retry.op);
+	g->reading = false;
+	engine_retried(g->rpc->engine, &g->retry);
+	if (!g->call) {
+		get_free(g);
+	} else if (op->result != STORE_OK) {
+		rpc_refuse_store(g->call, op);
+		get_over(g);
+	} else if (g->retry.ret_verdict != STORE_RETRY_DONE) {
+		refuse_retry(g);
+		get_over(g);
+	} else {
+		read_task(g);
+	}
+}
+
+void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
+{
+	Reins__V1__RetryTaskRequest *req = rpc_unpack(call, &reins__v1__retry_task_request__descriptor, data, len);
+	if (!req)
+		return;
+	struct uuid id;
+	struct get_call *g = NULL;
+	int32_t attempt = req->attempt;
+	if (rpc_parse_id(call, req->task_id, &id) == 0) {
+		if (attempt < 0)
+			rpc_refuse(call, STATUS_INVALID_ARGUMENT, "attempt",
+				   "attempt: %d; the newest attempt is wanted, or 0 for a task that was cancelled before its first", (int)attempt);
+		else
+			g = get_call_new(call, &id);
+	}
+	pb_free(req);
+	if (!g)
+		return;
+	g->reading = true;
+	g->retry.op.kind = STORE_RETRY;
+	g->retry.op.done = on_retried;
+	g->retry.id = id;
+	g->retry.attempt = attempt;
+	store_submit(engine_store(g->rpc->engine), &g->retry.op);
 }

@@ -45,11 +45,12 @@ void list_on_end(struct grpc_call *call, bool finished)
 /* The tasks that fit a page; at least one. */
 static int add_tasks(struct list_call *l, struct buf *b, size_t *ret_n)
 {
+	_cleanup_free_ struct rpc_reasons *reasons = xcalloc(1, sizeof(*reasons));
 	size_t n = 0;
 	for (; n < l->list.ret_n; n++) {
 		struct buf one;
 		buf_init(&one, 2 * PAGE_BYTES);
-		int rc = rpc_task(l->rpc, &l->list.ret_tasks[n], l->list.full, &one);
+		int rc = rpc_task(l->rpc, &l->list.ret_tasks[n], l->list.full, reasons, &one);
 		if (rc == 0 && n > 0 && buf_len(b) + buf_len(&one) > PAGE_BYTES) {
 			buf_done(&one);
 			break;

@@ -1,15 +1,23 @@
-/* ReadLogs: pieces of one attempt's log from the store, in order; with `follow` until the attempt (or the
- * task) has ended.  A slow reader is waited for: nothing is read ahead of it. */
+/* ReadLogs: pieces of one attempt's log from the store, in order; with `follow` until the attempt (or the task) has ended.
+ *
+ * While an attempt runs, all but the head of a long log is not stored: who follows and has read what there is gets the
+ * rest as it comes from the worker (follow.h), and at the end goes on from the store behind what it got.
+ *
+ * A slow reader is waited for: nothing is read ahead of it, what comes live is left out for it beyond a bound, and one that
+ * takes nothing at all for a while is ended. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
+#include "server/rpc/follow.h"
 #include "server/rpc/rpc.h"
+#include "server/store/store_logs.h"
 
-#define READ_BYTES (256 * 1024)
+#define READ_BYTES (64 * 1024) /* beside it a reader holds its stream's queue and follow.c's */
 #define FOLLOW_POLL_NS (2 * NS_PER_S)
+#define PATIENCE_NS (60 * NS_PER_S)
 
 struct logs_call {
 	struct rpc *rpc;
@@ -18,22 +26,27 @@ struct logs_call {
 	int32_t attempt;     /* being read; 0: none was there yet */
 	bool newest;         /* attempt 0 was asked for: go on with those that come after */
 	bool follow;
-	int64_t tail_bytes;
-	int64_t skip_to;     /* bytes before this are not sent (tail) */
-	bool measuring;      /* first pass of a tail: find the end */
+	int64_t tail_bytes;  /* > 0 until the first read has found where to begin */
 	int32_t stream;
-	int64_t offset;      /* next byte to read */
+	int64_t offset;      /* next byte to send */
 	/* as of the last GET: */
 	int32_t last_attempt;
+	int64_t log_end;     /* of the attempt being read; 0: not known */
 	bool ended;          /* the attempt being read has */
 	bool over;           /* the task is terminal: no further attempt comes */
+	char worker[CORE_NAME_MAX + 1];
 	struct store_get get;
 	struct store_log_read read;
 	size_t next_chunk;   /* of read.ret_chunks, not sent yet */
 	bool reading, again, blocked;
+	bool caught_up;      /* all that is stored was sent: what comes live may be */
+	struct follower live;
+	struct loop_dirty live_dirty;
 	struct engine_waiter waiter;
 	struct rpc_parked parked;
 	struct loop_timer timer;
+	struct loop_timer patience;
+	size_t queued;       /* when it was looked at last */
 };
 
 static void look(struct logs_call *l);
@@ -56,6 +69,10 @@ static void logs_over(struct logs_call *l)
 	if (l->call)
 		grpc_call_set_user(l->call, NULL);
 	l->call = NULL;
+	follow_end(&l->live);
+	loop_unmark(&l->live_dirty);
+	loop_timer_stop(&l->timer);
+	loop_timer_stop(&l->patience);
 	if (!l->reading)
 		logs_free(l);
 }
@@ -75,60 +92,137 @@ void logs_on_end(struct grpc_call *call, bool finished)
 		logs_over(l);
 }
 
-static int send_chunk(struct logs_call *l, const struct store_log_chunk *c)
+/* ---- sending ---- */
+
+static void block(struct logs_call *l)
 {
-	int64_t cut = max_i64(0, min_i64((int64_t)c->data.len, max_i64(l->skip_to, l->offset) - c->offset));
-	if (cut == (int64_t)c->data.len || (l->stream && l->stream != (int32_t)c->stream))
-		return 0;
-	Reins__V1__LogChunk m;
-	reins__v1__log_chunk__init(&m);
-	m.attempt = l->attempt;
-	m.stream = (Reins__V1__LogStream)c->stream;
-	m.offset = c->offset + cut;
-	m.data = (ProtobufCBinaryData){ c->data.len - (size_t)cut, (uint8_t *)(uintptr_t)c->data.data + cut };
-	return grpc_call_send_packed(l->call, reins__v1__log_chunk__get_packed_size(&m),
-				     (size_t (*)(const void *, uint8_t *))reins__v1__log_chunk__pack, &m);
+	l->blocked = true;
+	l->queued = grpc_call_queued(l->call);
+	loop_timer_set(&l->patience, loop_now_mono_ns(l->rpc->loop) + PATIENCE_NS);
 }
 
-/* What was read and not sent yet; false when the reader is slow (on_writable goes on) or gone. */
+static void on_patience(struct loop_timer *t)
+{
+	struct logs_call *l = container_of(t, struct logs_call, patience);
+	if (grpc_call_queued(l->call) < l->queued) {
+		block(l);
+		return;
+	}
+	rpc_refuse(l->call, STATUS_RESOURCE_EXHAUSTED, NULL, "nothing of the log was taken for %d s; read on from offset %lld",
+		   (int)(PATIENCE_NS / NS_PER_S), (long long)l->offset);
+	logs_over(l);
+}
+
+/* False: the reader is slow (on_writable goes on) or gone. */
+static bool send_one(struct logs_call *l, Reins__V1__LogChunk *m)
+{
+	m->attempt = l->attempt;
+	int rc = grpc_call_send_packed(l->call, reins__v1__log_chunk__get_packed_size(m),
+				       (size_t (*)(const void *, uint8_t *))reins__v1__log_chunk__pack, m);
+	if (rc == -EAGAIN)
+		block(l);
+	else if (rc)
+		logs_over(l);
+	else
+		l->offset = m->offset + (int64_t)m->data.len + m->dropped_bytes;
+	return rc == 0;
+}
+
+/* What is not kept between what was sent and `to`. */
+static bool send_gap(struct logs_call *l, int64_t to)
+{
+	if (to <= l->offset)
+		return true;
+	Reins__V1__LogChunk m = REINS__V1__LOG_CHUNK__INIT;
+	m.offset = l->offset;
+	m.dropped_bytes = to - l->offset;
+	return send_one(l, &m);
+}
+
+static bool send_chunk(struct logs_call *l, const struct store_log_chunk *stored)
+{
+	struct store_log_chunk c = *stored;
+	if (!store_log_trim(&c, l->offset))
+		return true;
+	if (!send_gap(l, c.offset + c.dropped))
+		return false;
+	if (c.dropped)
+		return true;
+	if (l->stream && l->stream != (int32_t)c.stream) {
+		l->offset = c.offset + (int64_t)c.data.len;
+		return true;
+	}
+	Reins__V1__LogChunk m = REINS__V1__LOG_CHUNK__INIT;
+	m.stream = (Reins__V1__LogStream)c.stream;
+	m.offset = c.offset;
+	m.data = (ProtobufCBinaryData){ c.data.len, (uint8_t *)(uintptr_t)c.data.data };
+	return send_one(l, &m);
+}
+
+/* What was read and not sent yet. */
 static bool send_read(struct logs_call *l)
 {
-	for (; l->next_chunk < l->read.ret_n; l->next_chunk++) {
-		const struct store_log_chunk *c = &l->read.ret_chunks[l->next_chunk];
-		if (!l->measuring) {
-			int rc = send_chunk(l, c);
-			if (rc == -EAGAIN) {
-				l->blocked = true;
-				return false;
-			}
-			if (rc) {
-				logs_over(l);
-				return false;
-			}
-		}
-		l->offset = max_i64(l->offset, c->offset + (int64_t)c->data.len);
+	for (; l->next_chunk < l->read.ret_n; l->next_chunk++)
+		if (!send_chunk(l, &l->read.ret_chunks[l->next_chunk]))
+			return false;
+	return true;
+}
+
+static bool send_live(struct logs_call *l)
+{
+	while (!list_empty(&l->live.pieces)) {
+		struct follow_piece *p = container_of(l->live.pieces.next, struct follow_piece, node);
+		struct store_log_chunk c = { .offset = p->offset, .stream = p->stream, .data = { p->data->data, p->data->len } };
+		if (!send_chunk(l, &c))
+			return false;
+		follow_piece_free(&l->live, p);
 	}
 	return true;
 }
+
+static void on_live(struct loop_dirty *d)
+{
+	struct logs_call *l = container_of(d, struct logs_call, live_dirty);
+	if (l->caught_up && !l->blocked)
+		send_live(l);
+}
+
+static void on_pieces(struct follower *f)
+{
+	struct logs_call *l = container_of(f, struct logs_call, live);
+	loop_mark(l->rpc->loop, &l->live_dirty);
+}
+
+/* ---- what next ---- */
 
 static void wait_for_news(struct logs_call *l)
 {
 	loop_timer_set(&l->timer, loop_now_mono_ns(l->rpc->loop) + FOLLOW_POLL_NS);
 }
 
-/* All that is stored was sent: what next? */
+static void go_live(struct logs_call *l)
+{
+	l->caught_up = true;
+	if (send_live(l))
+		wait_for_news(l);
+}
+
+/* All that is stored was sent. */
 static void at_end(struct logs_call *l)
 {
-	if (l->measuring) {
-		l->measuring = false;
-		l->skip_to = max_i64(0, l->offset - l->tail_bytes);
-		l->offset = l->skip_to;
-		read_on(l);
-	} else if (l->follow && !l->ended) {
-		wait_for_news(l);
-	} else if (l->follow && l->newest && l->attempt < l->last_attempt) {
+	if (l->follow && !l->ended) {
+		if (l->attempt)
+			go_live(l);
+		else
+			wait_for_news(l);
+		return;
+	}
+	follow_end(&l->live);
+	if (!send_gap(l, l->log_end))
+		return;
+	if (l->follow && l->newest && l->attempt < l->last_attempt) {
 		l->attempt++;
-		l->offset = l->skip_to = 0;
+		l->offset = 0;
 		look(l);
 	} else if (l->follow && l->newest && !l->over) {
 		wait_for_news(l);
@@ -152,6 +246,12 @@ static void on_chunks(struct store_op *op)
 		logs_over(l);
 		return;
 	}
+	if (l->tail_bytes) {
+		/* Of one that ended the end is known; what it has lost there is part of the tail. */
+		l->offset = l->read.ret_n ? l->read.ret_offset : 0;
+		l->offset = max_i64(l->offset, (l->ended ? l->log_end : 0) - l->tail_bytes);
+		l->tail_bytes = 0;
+	}
 	bool any = l->read.ret_n > 0;
 	if (!send_read(l))
 		return;
@@ -169,8 +269,16 @@ void logs_on_writable(struct grpc_call *call)
 	if (!l || !l->blocked)
 		return;
 	l->blocked = false;
-	if (send_read(l))
-		read_on(l);
+	loop_timer_stop(&l->patience);
+	if (l->caught_up && !l->again) {
+		if (send_live(l))
+			wait_for_news(l);
+	} else if (send_read(l)) {
+		if (l->again)
+			look(l);
+		else
+			read_on(l);
+	}
 }
 
 static void read_on(struct logs_call *l)
@@ -181,7 +289,9 @@ static void read_on(struct logs_call *l)
 	l->read.op.done = on_chunks;
 	l->read.at = (struct core_attempt){ l->id, l->attempt };
 	l->read.offset = l->offset;
+	l->read.tail = l->tail_bytes;
 	l->read.max_bytes = READ_BYTES;
+	l->next_chunk = 0;
 	l->reading = true;
 	store_submit(engine_store(l->rpc->engine), &l->read.op);
 }
@@ -206,7 +316,10 @@ static void on_looked(struct store_op *op)
 		return;
 	}
 	if (l->attempt > t->core.attempt) {
-		rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: the task has had %d attempts", t->core.attempt);
+		if (t->core.attempt)
+			rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: this task has attempts 1 to %d", t->core.attempt);
+		else
+			rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: this task has had no attempt yet");
 		logs_over(l);
 		return;
 	}
@@ -215,6 +328,15 @@ static void on_looked(struct store_op *op)
 	l->last_attempt = t->core.attempt;
 	l->over = store_state_is_final(t->state);
 	l->ended = l->attempt < t->core.attempt || t->state != STORE_RUNNING;
+	l->log_end = 0;
+	for (size_t i = 0; i < t->n_attempts; i++)
+		if (t->attempts[i].attempt == l->attempt)
+			l->log_end = t->attempts[i].log_end;
+	snprintf(l->worker, sizeof(l->worker), "%s", t->worker ? t->worker : "");
+	/* Before the first read, so that nothing falls between the two. */
+	struct core_attempt at = { l->id, l->attempt };
+	if (l->follow && l->attempt > 0 && !l->ended && !l->live.of)
+		follow_begin(l->rpc, &l->live, &at, l->worker);
 	if (l->attempt > 0)
 		read_on(l);
 	else if (l->again) /* none yet, and news came while we looked */
@@ -232,7 +354,7 @@ static void look(struct logs_call *l)
 	l->get.op.done = on_looked;
 	l->get.id = l->id;
 	l->reading = true;
-	l->again = false;
+	l->again = l->caught_up = false;
 	if (l->follow && !l->waiter.head)
 		engine_wait(l->rpc->engine, &l->waiter, &l->id);
 	store_submit(engine_store(l->rpc->engine), &l->get.op);
@@ -279,14 +401,16 @@ void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		l->newest = req->attempt == 0;
 		l->follow = req->follow;
 		l->tail_bytes = req->tail_bytes;
-		l->measuring = req->tail_bytes > 0;
 		l->stream = (int32_t)req->stream;
-		l->offset = l->skip_to = req->offset;
+		l->offset = req->offset;
 		l->get.op.kind = STORE_GET;
 		l->read.op.kind = STORE_LOG_READ;
 		l->waiter.wake = on_news;
 		l->waiter.log = true;
 		loop_timer_init(&l->timer, l->rpc->loop, on_timer);
+		loop_timer_init(&l->patience, l->rpc->loop, on_patience);
+		loop_dirty_init(&l->live_dirty, LOOP_STORE, on_live);
+		follower_init(&l->live, on_pieces);
 		list_init(&l->parked.node);
 		l->parked.end = on_stopping;
 		if (l->follow)

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
@@ -22,12 +23,15 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
 	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
+	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
+	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
-	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);
@@ -66,6 +70,7 @@ void rpc_init(struct rpc *rpc)
 {
 	list_init(&rpc->sessions);
 	list_init(&rpc->parked);
+	map_init(&rpc->follows);
 }
 
 void rpc_drain(struct rpc *rpc)
@@ -116,17 +121,45 @@ void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type,
 	return m;
 }
 
-int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b)
+/* ---- why a task waits ---- */
+
+/* Of a row that is not due yet. */
+static void why_delayed(const struct store_task *t, char *ret_text, size_t cap)
 {
-	char reason[512] = "";
-	if (t->state == STORE_PENDING && t->run_at_wall_us > clock_wall_us()) {
-		if (t->core.attempt > 0)
-			snprintf(reason, sizeof(reason), "the delay after attempt %d", (int)t->core.attempt);
-		else
-			snprintf(reason, sizeof(reason), "its run_at has not come");
-	} else if (t->state == STORE_PENDING) {
-		core_why_pending(engine_core(rpc->engine), t->core.queue, &t->core.need, t->core.exclusive, reason,
-				 sizeof(reason));
+	time_t at = (time_t)(t->run_at_wall_us / 1000000);
+	struct tm tm;
+	char when[64] = "a far day";
+	if (gmtime_r(&at, &tm))
+		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	if (t->core.attempt > 0)
+		snprintf(ret_text, cap, "waits until %s: the delay after attempt %d", when, (int)t->core.attempt);
+	else
+		snprintf(ret_text, cap, "waits for its run_at, %s", when);
+}
+
+static const char *why_of_kind(struct rpc *rpc, const struct core_task *t, struct rpc_reasons *reasons)
+{
+	size_t i = 0;
+	while (i < reasons->n && !core_same_wants(reasons->of[i], t))
+		i++;
+	if (i == RPC_REASONS_MAX)
+		return "not looked into in so long a list; GetTask says why it waits";
+	if (i == reasons->n) {
+		reasons->of[reasons->n++] = t;
+		core_why_pending(engine_core(rpc->engine), t, false, reasons->text[i], sizeof(reasons->text[i]));
 	}
+	return reasons->text[i];
+}
+
+int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct rpc_reasons *reasons, struct buf *b)
+{
+	char text[513] = "";
+	const char *reason = text;
+	if (t->state == STORE_PENDING && t->run_at_wall_us > clock_wall_us())
+		why_delayed(t, text, sizeof(text));
+	else if (t->state == STORE_PENDING && reasons)
+		reason = why_of_kind(rpc, &t->core, reasons);
+	else if (t->state == STORE_PENDING)
+		core_why_pending(engine_core(rpc->engine), &t->core, full, text, sizeof(text));
 	return view_task(t, full, reason, b);
 }

@@ -16,6 +16,7 @@ struct rpc {
 	const char *store_kind, *lease_kind;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
+	struct map follows;    /* follow.c */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 
@@ -49,9 +50,16 @@ int rpc_parse_id(struct grpc_call *call, const char *text, struct uuid *ret) MUS
 /* pb_unpack; on failure the call has been ended and NULL is returned. */
 void *rpc_unpack(struct grpc_call *call, const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len) MUST_CHECK;
 struct rpc *rpc_of(struct grpc_call *call);
-/* Appends the Task, with pending_reason where it waits. */
-int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct buf *b) MUST_CHECK;
-
+/* Why tasks of one reply wait: each kind is looked into once, and at most so many kinds, so that a page of a list costs
+ * little.  Tasks must live as long. */
+#define RPC_REASONS_MAX 32
+struct rpc_reasons {
+	const struct core_task *of[RPC_REASONS_MAX];
+	char text[RPC_REASONS_MAX][513];
+	size_t n;
+};
+/* Appends the Task, with pending_reason where it waits. `reasons`: NULL: it is the reply's only one. */
+int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct rpc_reasons *reasons, struct buf *b) MUST_CHECK;
 
 /* handlers, by file */
 void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -61,11 +69,15 @@ void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void get_on_end(struct grpc_call *call, bool finished);
 void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void cancel_on_end(struct grpc_call *call, bool finished);
+void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void retry_on_end(struct grpc_call *call, bool finished);
 void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void list_on_end(struct grpc_call *call, bool finished);
 void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void logs_on_writable(struct grpc_call *call);
 void logs_on_end(struct grpc_call *call, bool finished);
+void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
 void worker_on_start(struct grpc_call *call);
 void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -74,5 +86,7 @@ void worker_on_writable(struct grpc_call *call);
 void worker_on_end(struct grpc_call *call, bool finished);
 void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void workers_on_end(struct grpc_call *call, bool finished);
 
 #endif

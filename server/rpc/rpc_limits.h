@@ -12,6 +12,7 @@ struct rpc_limits {
 	int64_t command_env_bytes; /* 256 KiB */
 	int64_t params_bytes;      /* 64 KiB */
 	int64_t log_bytes;         /* 64 MiB per attempt */
+	int64_t metrics_points;    /* 100,000 per attempt */
 	int64_t tasks_per_submit;  /* 10,000 */
 };
 
@@ -20,5 +21,7 @@ struct rpc_limits {
 #define RPC_LABEL_KEY_MAX 63
 #define RPC_LABEL_VALUE_MAX 255
 #define RPC_LOG_CHUNK_MAX (64 * 1024)
+#define RPC_METRICS_POINTS_MAX 1000 /* in one message */
+#define RPC_METRIC_VALUES_MAX 64
 
 #endif

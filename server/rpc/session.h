@@ -1,5 +1,5 @@
-/* One worker's stream, in three files: session_hello.c learns who the worker is, session_in.c reads what it says then,
- * session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
+/* One worker's stream: session_hello.c learns who the worker is, session_in.c reads what it says then, session_words.c has
+ * the words for it, session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
 #ifndef REINS_RPC_SESSION_H
 #define REINS_RPC_SESSION_H
 
@@ -8,6 +8,20 @@
 #include "reins/v1/worker_service.pb-c.h"
 #include "server/rpc/rpc.h"
 
+#define SESSION_STUCK_MAX 100
+#define SESSION_TEXT_MAX 255
+#define SESSION_HELD_MAX (64 * 1024 * 1024) /* of log and outcomes: then the stream ends */
+/* See WorkerLimits: far below what is held, however small the pieces. */
+#define SESSION_LOG_WINDOW (1024 * 1024)
+#define SESSION_LOG_WINDOW_SUM (4 * 1024 * 1024)
+
+struct session_stuck {
+	struct core_attempt at;
+	char reason[SESSION_TEXT_MAX + 1];
+};
+/* What of one session may wait for the store: a worker is not to fill our memory. */
+#define SESSION_HELD_MAX (64 * 1024 * 1024)
+
 struct session {
 	struct engine_peer peer;
 	struct rpc *rpc;
@@ -15,6 +29,10 @@ struct session {
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
 	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
+	int64_t detach_ns;      /* of its Draining; 0: it does not leave its programs running */
+	char *paused_reason;    /* NULL: it gave none */
+	struct session_stuck *stuck; /* as in its newest heartbeat */
+	size_t n_stuck;
 	int refs;               /* operations in the store that point here */
 
 	struct list at_rpc;     /* in rpc.sessions while the stream lives */
@@ -24,14 +42,22 @@ struct session {
 	char worker[CORE_NAME_MAX + 1];
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
 	struct core_event hello;
-	char **queues;
+	struct blob *info;
+	char **queues, **handlers;
+	char *custom;
 	struct core_attempt *held;
 	size_t n_held, cap_held;
 	struct loop_timer hello_timer;
 
-	/* attempts with log or start on their way to the store */
+	/* attempts with a start on its way to the store, or an outcome that waits for its log */
 	struct map attempts;
-	size_t held_bytes; /* log and outcome bytes that wait for the store */
+	size_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
+	/* session_log.c */
+	struct map logs;          /* of attempts that are not ended */
+	struct list logs_due;     /* with something to be submitted at the end of this turn */
+	struct list logs_again;   /* what the store could not take */
+	struct loop_dirty logs_dirty;
+	struct loop_timer logs_timer;
 	struct list starting;
 	struct loop_timer start_timer;
 
@@ -42,6 +68,7 @@ struct session {
 	struct loop_dirty out;
 	struct buf dispatch; /* encoded DispatchedTask fields of `number` */
 	int64_t dispatch_number, last_number;
+	struct buf stops[CORE_STOP_REASONS]; /* encoded AttemptRef fields of Stop, by reason */
 	struct buf verdicts; /* encoded OutcomeVerdict fields */
 	struct buf stored;   /* encoded LogStored fields */
 	int64_t acked;       /* number of the newest heartbeat that was acknowledged */
@@ -52,12 +79,29 @@ struct session {
 
 extern const struct engine_peer_ops session_peer_ops;
 
+static inline struct session *session_of_peer(struct engine_peer *p) { return container_of(p, struct session, peer); }
+
 /* session_out.c */
 void session_out_init(struct session *s);
 void session_out_done(struct session *s);
 /* LogStored for the next heartbeat_ack, which goes out at the end of this turn. */
 void session_log_stored(struct session *s, const struct core_attempt *at, int64_t offset);
 void session_out_writable(struct session *s);
+/* Asks for what lies behind the head of the attempt's log, or for no more of it. */
+void session_follow_log(struct session *s, const struct core_attempt *at, bool on);
+
+/* session_log.c */
+void session_log_init(struct session *s);
+/* The stream is over: what was not submitted is dropped. */
+void session_log_stop(struct session *s);
+void session_log_done(struct session *s);
+void session_log_piece(struct session *s, const Reins__V1__Log *m);
+/* In Welcome. */
+void session_log_adopted(struct session *s, const struct core_adopted *a);
+/* Bytes before log_end that are not kept. */
+int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end);
+/* The attempt is over. */
+void session_log_forget(struct session *s, const struct core_attempt *ref);
 
 /* session_hello.c */
 /* Starts the time within which Hello must have come. */
@@ -76,7 +120,29 @@ int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, s
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* The outcome of an attempt waits until this is let go again, and the session lives as long.  NULL: the stream has been
+ * ended. */
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref) MUST_CHECK;
+void session_let_outcome(struct attempt *a);
+
+void session_unref(struct session *s);
+
+/* session_metrics.c */
+void session_metrics(struct session *s, Reins__V1__Metrics *m);
+
 /* Ends the stream of every worker: the master goes. */
 void session_end_all(struct rpc *rpc);
+
+/* ---- session_words.c: what a worker said, as it is stored ---- */
+
+/* 0: no such kind. */
+enum store_outcome session_outcome(Reins__V1__Outcome__Kind kind);
+/* Why it was stopped, where a wish does not say it; NULL: nothing to say. A constant. */
+const char *session_stop_words(const Reins__V1__Outcome *m);
+#define SESSION_REFUSAL_MAX 255
+/* Cause and text of a refusal. */
+void session_refusal_words(const Reins__V1__RefusedAttempt *m, char ret[static SESSION_REFUSAL_MAX + 1]);
+/* The names with spaces between, as many as there is room for; names that are none are left out.  NULL: none. To be freed. */
+char *session_devices(char *const *names, size_t n);
 
 #endif

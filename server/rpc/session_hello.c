@@ -10,11 +10,12 @@
 #include "server/rpc/session.h"
 #include "server/rpc/spec.h"
 #include "server/rpc/worker_cert.h"
+#include "server/rpc/worker_info.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
 #define CERT_LOOK_US (60 * INT64_C(1000000))
 #define SLOTS_MAX 10000
-#define QUEUES_MAX 1000
+#define NAMES_MAX 1000 /* of queues, and of handlers */
 
 static int add_held(struct session *s, const struct core_attempt *ref)
 {
@@ -70,6 +71,17 @@ static void on_cert_timer(struct loop_timer *t)
 		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
 }
 
+/* As far as they are names. */
+static char **copy_names(char *const *names, size_t n, size_t *ret_n)
+{
+	char **copies = xcalloc(n + 1, sizeof(*copies));
+	size_t i = 0;
+	for (; i < n && spec_name_ok(names[i]); i++)
+		copies[i] = xstrdup(names[i]);
+	*ret_n = i;
+	return copies;
+}
+
 static int hello_first(struct session *s, const Reins__V1__Hello *m)
 {
 	struct core_event *ev = &s->hello;
@@ -78,6 +90,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return session_bad_message(s, "hello.protocol: this server speaks version 1");
 	if (!spec_name_ok(m->worker_id))
 		return session_bad_message(s, "hello.worker_id: not 1 to 255 bytes of [A-Za-z0-9._/-]");
+	s->info = worker_info_of_hello(m);
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
 	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
 	if (check_certificate(s))
@@ -86,8 +99,10 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return session_bad_message(s, "hello.instance: not 32 hex digits");
 	if (m->slots < 1 || m->slots > SLOTS_MAX)
 		return session_bad_message(s, "hello.slots: not from 1 to 10000");
-	if (m->n_queues > QUEUES_MAX)
+	if (m->n_queues > NAMES_MAX)
 		return session_bad_message(s, "hello.queues: more than 1000");
+	if (m->n_handlers > NAMES_MAX)
+		return session_bad_message(s, "hello.handlers: more than 1000");
 	if (!engine_ready(s->rpc->engine)) {
 		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
 		return -1;
@@ -97,6 +112,12 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 			    m->store_id);
 		return -1;
 	}
+	if (m->n_labels > RPC_LABELS_MAX)
+		return session_bad_message(s, "hello.labels: more than 64");
+	for (size_t i = 0; i < m->n_labels; i++)
+		if (!spec_label_ok(m->labels[i]->key, m->labels[i]->value))
+			return session_bad_message(s, "hello.labels: a key is not of 1 to 63 bytes of [A-Za-z0-9._/-], or a value "
+						   "is longer than 255 bytes");
 	ev->hello.capacity.slots = m->slots;
 	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
 		return session_bad_message(s, "hello.resources: below 0");
@@ -106,16 +127,19 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
 			.gpus = m->resources->gpus,
 		};
+	if (m->resources && spec_custom_fault(m->resources, 0))
+		return session_bad_message(s, "hello.resources.custom: at most 16 names with counts from 0 to 2^62");
+	ev->hello.capacity.custom = s->custom = spec_custom_text(m->resources);
+	ev->hello.runs_commands = m->runs_commands;
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
-	s->queues = xcalloc(m->n_queues + 1, sizeof(*s->queues));
-	for (size_t i = 0; i < m->n_queues; i++) {
-		s->queues[i] = xstrdup(m->queues[i]);
-		ev->hello.n_queues = i + 1;
-		if (!spec_name_ok(m->queues[i]))
-			return session_bad_message(s, "hello.queues: not a queue's name");
-	}
+	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
+	if (ev->hello.n_queues < m->n_queues)
+		return session_bad_message(s, "hello.queues: not a queue's name");
+	s->handlers = copy_names(m->handlers, m->n_handlers, &ev->hello.n_handlers);
+	if (ev->hello.n_handlers < m->n_handlers)
+		return session_bad_message(s, "hello.handlers: not 1 to 255 bytes of [A-Za-z0-9._/-]");
 	s->hello_begun = true;
 	return 0;
 }
@@ -142,10 +166,11 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 		loop_timer_set(&s->cert_timer, 0);
 	s->hello.hello.worker = s->worker;
 	s->hello.hello.queues = (const char *const *)s->queues;
+	s->hello.hello.handlers = (const char *const *)s->handlers;
 	s->hello.hello.held = s->held;
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
-	engine_hello(s->rpc->engine, &s->peer, &s->hello);
+	engine_hello(s->rpc->engine, &s->peer, &s->hello, s->info);
 	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
@@ -174,6 +199,11 @@ void session_hello_done(struct session *s)
 	session_hello_stop(s);
 	for (size_t i = 0; i < s->hello.hello.n_queues; i++)
 		free(s->queues[i]);
+	for (size_t i = 0; i < s->hello.hello.n_handlers; i++)
+		free(s->handlers[i]);
 	free(s->queues);
+	free(s->handlers);
+	free(s->custom);
 	free(s->held);
+	blob_unref(s->info);
 }

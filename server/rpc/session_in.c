@@ -1,8 +1,7 @@
-/* What a worker says on its stream after Hello: each message becomes events of the engine.  Logs go to the store from here, and an outcome is handed on only when the log that came before it is
- * stored: who sees a terminal state can read the last byte.  A chunk that the store gives up on is lost, and its task
- * goes on without it: a broken log must not hold back an outcome.
+/* What a worker says on its stream after Hello: each message becomes events of the engine.  An outcome is handed on only
+ * when the log that came before it is stored: who sees a terminal state can read the last byte.
  *
- * Bounded: attempts with something on its way by twice the list's limit, their bytes by HELD_BYTES_MAX. */
+ * Bounded: attempts with something on its way by twice the list's limit, their bytes by SESSION_HELD_MAX. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,56 +10,62 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/pb/pb.h"
+#include "common/pb/utf8.h"
+#include "server/rpc/follow.h"
 #include "server/rpc/session.h"
 
-#define HELD_BYTES_MAX (64 * 1024 * 1024)
 #define STOPPING "the master stops; connect again, or to another"
 #define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
+#define DETACH_DEFAULT_NS (600 * NS_PER_S)
+#define DETACH_MAX_NS (3600 * NS_PER_S)
 #define START_DELAY_NS (200 * NS_PER_MS)
 
 struct outcome {
 	struct engine_outcome engine;
 	struct session *session;
 	struct list node; /* parked behind its log */
-	char *error;
+	char *error, *devices;
 	size_t bytes;
 };
 
-/* An attempt with log or start on its way. */
+/* An attempt with a start on its way, or an outcome that waits. */
 struct attempt {
 	struct map_node by_ref;
 	struct core_attempt ref;
 	struct session *session;
-	int logs_pending;
-	int64_t stored;  /* nothing before it is still to come: stored, over the limit, or lost */
-	int64_t skipped; /* the end of what lay beyond the limit and came after pending chunks */
+	int holds;       /* what the outcome waits for: its log, and points on their way */
 	struct list starting;
 	int64_t started_wall_us, start_due_mono_ns; /* 0: none */
 	bool start_pending;
 	struct store_started start_op;
+	char *devices; /* of its start; separated by spaces; NULL: none */
 	struct outcome *parked;
 };
 
-struct log_op {
-	struct store_log_append append;
-	struct attempt *attempt;
-};
+static void attempt_free(struct attempt *a)
+{
+	free(a->devices);
+	free(a);
+}
 
 static void session_free(struct session *s)
 {
 	loop_timer_stop(&s->start_timer);
 	for (struct map_node *n = map_first(&s->attempts), *next; n; n = next) {
 		next = map_next(&s->attempts, n);
-		free(container_of(n, struct attempt, by_ref));
+		attempt_free(container_of(n, struct attempt, by_ref));
 	}
 	map_done(&s->attempts);
+	session_log_done(s);
 	session_hello_done(s);
 	session_out_done(s);
+	free(s->paused_reason);
+	free(s->stuck);
 	free(s);
 }
 
-static void session_unref(struct session *s)
+void session_unref(struct session *s)
 {
 	if (--s->refs == 0)
 		session_free(s);
@@ -143,18 +148,48 @@ static struct attempt *need_attempt(struct session *s, const struct core_attempt
 
 static void forget_if_idle(struct attempt *a)
 {
-	if (a->logs_pending || a->start_pending || a->parked || !list_empty(&a->starting))
+	if (a->holds || a->start_pending || a->parked || !list_empty(&a->starting))
 		return;
 	map_remove(&a->session->attempts, &a->by_ref);
-	free(a);
+	attempt_free(a);
 }
 
 static void hand_on(struct session *s, struct outcome *o)
 {
+	struct store_record *rec = &o->engine.rec;
+	rec->log_dropped = session_log_dropped(s, &rec->at, rec->log_end);
 	if (s->call && !s->closing)
 		engine_outcome(s->rpc->engine, &s->peer, &o->engine);
 	else
 		o->engine.done(&o->engine); /* the worker sends it again in its next session */
+}
+
+static void hand_on_parked(struct attempt *a)
+{
+	struct outcome *o = a->parked;
+	if (!o || a->holds)
+		return;
+	a->parked = NULL;
+	hand_on(a->session, o);
+}
+
+struct attempt *session_hold_outcome(struct session *s, const struct core_attempt *ref)
+{
+	struct attempt *a = need_attempt(s, ref);
+	if (!a)
+		return NULL;
+	a->holds++;
+	s->refs++;
+	return a;
+}
+
+void session_let_outcome(struct attempt *a)
+{
+	struct session *s = a->session;
+	a->holds--;
+	hand_on_parked(a);
+	forget_if_idle(a);
+	session_unref(s);
 }
 
 /* ---- started ---- */
@@ -188,6 +223,7 @@ static void on_start_timer(struct loop_timer *t)
 			.at = a->ref,
 			.worker = s->worker,
 			.started_wall_us = a->started_wall_us,
+			.devices = a->devices,
 		};
 		store_submit(engine_store(s->rpc->engine), &a->start_op.op);
 	}
@@ -199,112 +235,17 @@ static void on_started(struct session *s, const Reins__V1__StartedAttempt *m)
 	int64_t wall_us;
 	if (session_parse_ref(s, m->task_id, m->attempt, &ref) || pb_timestamp_us(m->started_at, &wall_us))
 		return;
+	follow_session(s, &ref);
 	struct attempt *a = need_attempt(s, &ref);
 	if (!a || a->start_pending || !list_empty(&a->starting))
 		return;
 	a->started_wall_us = wall_us;
+	if (!a->devices)
+		a->devices = session_devices(m->devices, m->n_devices);
 	a->start_due_mono_ns = loop_now_mono_ns(s->rpc->loop) + START_DELAY_NS;
 	list_push_back(&s->starting, &a->starting);
 	if (!loop_timer_active(&s->start_timer))
 		loop_timer_set(&s->start_timer, a->start_due_mono_ns);
-}
-
-/* ---- logs ---- */
-
-/* What a chunk holds of our memory: tiny ones cost more than their bytes. */
-static size_t log_cost(size_t len)
-{
-	return len + sizeof(struct log_op);
-}
-
-static void log_lost(const struct session *s, const struct log_op *l)
-{
-	static struct log_repeats repeats;
-	int64_t left_out;
-	if (s->call && !s->closing && log_repeats_pass(&repeats, clock_mono_ns(), NS_PER_S / 10, s->log_name, &left_out))
-		log_warn("worker", s->log_name, "%u bytes of a task's log are lost: %s", l->append.data->len,
-			 l->append.op.text);
-}
-
-static void on_log_stored(struct store_op *op)
-{
-	struct log_op *l = container_of(op, struct log_op, append.op);
-	struct attempt *a = l->attempt;
-	struct session *s = a->session;
-	int64_t end = l->append.offset + (int64_t)l->append.data->len;
-	s->held_bytes -= log_cost(l->append.data->len);
-	a->logs_pending--;
-	if (op->result == STORE_OK) {
-		a->stored = max_i64(a->stored, a->logs_pending ? end : max_i64(end, a->skipped));
-		if (s->call && !s->closing)
-			session_log_stored(s, &a->ref, a->stored);
-		engine_news(s->rpc->engine, &a->ref.task, true);
-	} else {
-		log_lost(s, l);
-	}
-	blob_unref(l->append.data);
-	free(l);
-	if (a->parked && a->logs_pending == 0) {
-		struct outcome *o = a->parked;
-		a->parked = NULL;
-		hand_on(s, o);
-	}
-	forget_if_idle(a);
-	session_unref(s);
-}
-
-/* Beyond the limit.  Said only when nothing before it is on its way: the worker then forgets all up to there. */
-static void skip_log(struct session *s, const struct core_attempt *ref, int64_t end)
-{
-	struct attempt *a = find_attempt(s, ref);
-	if (a && a->logs_pending)
-		a->skipped = max_i64(a->skipped, end);
-	else
-		session_log_stored(s, ref, end);
-}
-
-static void on_log(struct session *s, const Reins__V1__Log *m)
-{
-	struct core_attempt ref;
-	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
-		return;
-	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
-	if (m->offset < 0 || m->offset > LOG_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
-		(void)session_bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
-		return;
-	}
-	/* What the worker dropped, and what lies beyond the limit, is not kept: its offsets are missing in the log. */
-	if (m->data.len == 0)
-		return;
-	int64_t limit = s->rpc->limits.log_bytes + RPC_LOG_CHUNK_MAX;
-	if (m->offset + (int64_t)m->data.len > limit) {
-		skip_log(s, &ref, m->offset + (int64_t)m->data.len);
-		return;
-	}
-	if (s->held_bytes + log_cost(m->data.len) > HELD_BYTES_MAX) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store", HELD_BYTES_MAX >> 20);
-		return;
-	}
-	struct attempt *a = need_attempt(s, &ref);
-	struct log_op *l = a ? calloc(1, sizeof(*l)) : NULL;
-	struct blob *data = l ? blob_new(m->data.data, m->data.len) : NULL;
-	if (!data) {
-		free(l);
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
-		return;
-	}
-	l->attempt = a;
-	l->append.op.kind = STORE_LOG_APPEND;
-	l->append.op.done = on_log_stored;
-	l->append.at = ref;
-	l->append.worker = s->worker;
-	l->append.stream = m->stream == REINS__V1__LOG_STREAM__STDERR ? STORE_STDERR : STORE_STDOUT;
-	l->append.offset = m->offset;
-	l->append.data = data;
-	s->held_bytes += log_cost(data->len);
-	a->logs_pending++;
-	s->refs++;
-	store_submit(engine_store(s->rpc->engine), &l->append.op);
 }
 
 /* ---- outcomes ---- */
@@ -316,20 +257,9 @@ static void on_outcome_done(struct engine_outcome *eo)
 	s->held_bytes -= o->bytes;
 	blob_unref(o->engine.rec.result);
 	free(o->error);
+	free(o->devices);
 	free(o);
 	session_unref(s);
-}
-
-static enum store_outcome outcome_of(Reins__V1__Outcome__Kind kind)
-{
-	switch (kind) {
-	case REINS__V1__OUTCOME__KIND__SUCCEEDED: return STORE_SUCCEEDED;
-	case REINS__V1__OUTCOME__KIND__FAILED: return STORE_PROGRAM_FAILED;
-	case REINS__V1__OUTCOME__KIND__LAUNCH_FAILED: return STORE_LAUNCH_FAILED;
-	case REINS__V1__OUTCOME__KIND__STOPPED: return STORE_STOPPED;
-	case REINS__V1__OUTCOME__KIND__TIMED_OUT: return STORE_TIMED_OUT;
-	default: return 0;
-	}
 }
 
 static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *m, const struct core_attempt *ref)
@@ -346,7 +276,9 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 	rec->op.kind = STORE_RECORD;
 	rec->at = *ref;
 	rec->worker = s->worker;
-	rec->outcome = outcome_of(m->kind);
+	rec->outcome = session_outcome(m->kind);
+	rec->words = session_stop_words(m);
+	rec->oom_killed = m->oom_killed;
 	rec->has_exit_code = m->has_exit_code_case == REINS__V1__OUTCOME__HAS_EXIT_CODE_EXIT_CODE;
 	rec->exit_code = rec->has_exit_code ? m->exit_code : 0;
 	rec->has_signal = m->signal != 0;
@@ -384,29 +316,24 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 	struct core_attempt ref;
 	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
-	if (m->kind == REINS__V1__OUTCOME__KIND__LOST) {
-		/* Acknowledged before the store has the loss: if we end in between, the worker's next list lacks the
-		 * attempt, which comes to the same. */
-		engine_attempt_event(s->rpc->engine, &s->peer, CORE_EV_LOST, &ref);
-		session_peer_ops.outcome_ack(&s->peer, &ref, CORE_RECORD_FENCED);
-		session_peer_ops.flush(&s->peer);
-		return;
-	}
-	if (!outcome_of(m->kind)) {
+	if (!session_outcome(m->kind)) {
 		(void)session_bad_message(s, "outcome: no such kind");
 		return;
 	}
-	struct outcome *o = s->held_bytes + m->result.len + m->error.len > HELD_BYTES_MAX ? NULL : outcome_new(s, m, &ref);
+	struct outcome *o = s->held_bytes + m->result.len + m->error.len > SESSION_HELD_MAX ? NULL : outcome_new(s, m, &ref);
 	if (!o) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", HELD_BYTES_MAX >> 20);
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", SESSION_HELD_MAX >> 20);
 		return;
 	}
 	s->held_bytes += o->bytes;
 	s->refs++;
 	struct attempt *a = find_attempt(s, &ref);
-	if (a)
+	if (a) {
 		list_remove(&a->starting); /* the outcome says when it started */
-	if (a && a->logs_pending && !a->parked) {
+		o->devices = a->devices ? xstrdup(a->devices) : NULL; /* and where */
+		o->engine.rec.devices = o->devices;
+	}
+	if (a && a->holds && !a->parked) {
 		a->parked = o;
 		return;
 	}
@@ -421,10 +348,29 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 
 /* ---- the rest ---- */
 
-static void takes_work(struct session *s)
+static void takes_work(struct session *s, int64_t detach_ns)
 {
 	if (!s->closing)
-		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining);
+		engine_draining(s->rpc->engine, &s->peer, s->paused || s->draining, detach_ns);
+}
+
+/* For ListWorkers. Texts that are too long are cut, and what is over the limit of stuck attempts is left out. */
+static int note_state(struct session *s, const Reins__V1__Heartbeat *m)
+{
+	char text[SESSION_TEXT_MAX + 1];
+	utf8_make_valid(m->paused_reason, strlen(m->paused_reason), text, sizeof(text), NULL);
+	free(s->paused_reason);
+	s->paused_reason = m->paused && *text ? xstrdup(text) : NULL;
+	free(s->stuck);
+	s->n_stuck = min_sz(m->n_stuck, SESSION_STUCK_MAX);
+	s->stuck = s->n_stuck ? xcalloc(s->n_stuck, sizeof(*s->stuck)) : NULL;
+	for (size_t i = 0; i < s->n_stuck; i++) {
+		const Reins__V1__StuckAttempt *a = m->stuck[i];
+		utf8_make_valid(a->reason, strlen(a->reason), s->stuck[i].reason, sizeof(s->stuck[i].reason), NULL);
+		if (session_parse_ref(s, a->task_id, a->attempt, &s->stuck[i].at))
+			return -1;
+	}
+	return 0;
 }
 
 static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
@@ -437,10 +383,24 @@ static void on_heartbeat(struct session *s, const Reins__V1__Heartbeat *m)
 	if (n == m->n_attempts)
 		engine_heartbeat(s->rpc->engine, &s->peer, m->number, m->last_dispatch, held, n);
 	free(held);
+	if (s->closing || note_state(s, m))
+		return;
 	if (!m->paused != !s->paused) {
 		s->paused = m->paused;
-		takes_work(s);
+		takes_work(s, s->detach_ns);
 	}
+}
+
+static void on_draining(struct session *s, const Reins__V1__Draining *m)
+{
+	int64_t within = DETACH_DEFAULT_NS;
+	if (m->within && (pb_duration_ns(m->within, &within) || within < 0)) {
+		(void)session_bad_message(s, "draining.within: not a duration of 0 or more");
+		return;
+	}
+	s->draining = !m->resumed;
+	s->detach_ns = s->draining && m->mode == REINS__V1__DRAIN_MODE__DRAIN_DETACH ? min_i64(within, DETACH_MAX_NS) : 0;
+	takes_work(s, s->detach_ns);
 }
 
 static void each_ref(struct session *s, enum core_event_type type, const char *task_id, int32_t attempt)
@@ -448,6 +408,16 @@ static void each_ref(struct session *s, enum core_event_type type, const char *t
 	struct core_attempt ref;
 	if (session_parse_ref(s, task_id, attempt, &ref) == 0)
 		engine_attempt_event(s->rpc->engine, &s->peer, type, &ref);
+}
+
+static void on_refused(struct session *s, const Reins__V1__RefusedAttempt *m)
+{
+	struct core_attempt ref;
+	char text[SESSION_REFUSAL_MAX + 1];
+	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
+		return;
+	session_refusal_words(m, text);
+	engine_refused(s->rpc->engine, &s->peer, &ref, text);
 }
 
 static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
@@ -470,24 +440,25 @@ static void handle(struct session *s, const Reins__V1__WorkerMessage *m)
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_REFUSED:
 		for (size_t i = 0; i < m->refused->n_attempts && !s->closing; i++)
-			each_ref(s, CORE_EV_REFUSED, m->refused->attempts[i]->task_id, m->refused->attempts[i]->attempt);
+			on_refused(s, m->refused->attempts[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_STARTED:
 		for (size_t i = 0; i < m->started->n_attempts && !s->closing; i++)
 			on_started(s, m->started->attempts[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_LOG:
-		on_log(s, m->log);
+		session_log_piece(s, m->log);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_OUTCOME:
 		for (size_t i = 0; i < m->outcome->n_outcomes && !s->closing; i++)
 			on_outcome(s, m->outcome->outcomes[i]);
 		break;
 	case REINS__V1__WORKER_MESSAGE__KIND_DRAINING:
-		s->draining = !m->draining->resumed;
-		takes_work(s);
+		on_draining(s, m->draining);
 		break;
-	case REINS__V1__WORKER_MESSAGE__KIND_METRICS: /* kept by a later version */
+	case REINS__V1__WORKER_MESSAGE__KIND_METRICS:
+		session_metrics(s, m->metrics);
+		break;
 	default:
 		break;
 	}
@@ -518,6 +489,7 @@ void worker_on_start(struct grpc_call *call)
 	list_init(&s->starting);
 	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
+	session_log_init(s);
 	session_hello_begin(s);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
 	grpc_call_set_user(call, s);
@@ -556,6 +528,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	session_hello_stop(s);
+	session_log_stop(s);
 	loop_timer_stop(&s->start_timer);
 	session_unref(s);
 }

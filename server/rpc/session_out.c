@@ -1,11 +1,13 @@
 /* Messages to a worker.  What the engine says in one turn goes out together: all tasks in one Dispatch, all verdicts
- * in one OutcomeAck. */
+ * in one OutcomeAck, all stops for one reason in one Stop. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"
+#include "server/rpc/follow.h"
 #include "server/rpc/session.h"
+#include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
 
 #define PIECE_MAX (1024 * 1024)        /* of a Dispatch, unless a single task is larger */
@@ -14,7 +16,7 @@
 #define ADOPTED_PER_PIECE 1000
 
 /* Field numbers of worker_service.proto. */
-enum { MSG_HEARTBEAT_ACK = 2, MSG_DISPATCH = 3, MSG_OUTCOME_ACK = 5 };
+enum { MSG_HEARTBEAT_ACK = 2, MSG_DISPATCH = 3, MSG_STOP = 4, MSG_OUTCOME_ACK = 5 };
 
 struct queued {
 	struct list node;
@@ -120,7 +122,8 @@ static int put_duration(struct buf *b, uint32_t field, int64_t ns)
 /* DispatchedTask: the spec's bytes as they were stored. */
 static int put_task(struct buf *b, const struct core_effect *e)
 {
-	char id[UUID_TEXT_LEN + 1];
+	char id[UUID_TEXT_LEN + 1], trace[TRACEPARENT_LEN + 1];
+	trace_find(e->spec, trace);
 	uuid_format(&e->at.task, id);
 	int rc = wire_put_text(b, 1, id);
 	if (rc == 0)
@@ -131,6 +134,8 @@ static int put_task(struct buf *b, const struct core_effect *e)
 		rc = wire_put_len(b, 4, e->spec->data, e->spec->len);
 	if (rc == 0)
 		rc = put_duration(b, 5, e->lease_ns);
+	if (rc == 0)
+		rc = wire_put_text(b, 7, trace);
 	return rc ? rc : wire_put_int(b, 6, e->exclusive);
 }
 
@@ -162,6 +167,9 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 	limits.result_bytes = s->rpc->limits.result_bytes;
 	limits.error_bytes = s->rpc->limits.error_bytes;
 	limits.log_bytes = s->rpc->limits.log_bytes;
+	limits.log_window_bytes = SESSION_LOG_WINDOW;
+	limits.log_window_sum_bytes = SESSION_LOG_WINDOW_SUM;
+	limits.metrics_points = s->rpc->limits.metrics_points;
 	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
 	pb_duration_set(&lease, cfg->lease_ttl_ns);
 
@@ -179,6 +187,7 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 			items[i].attempt = a->task.attempt;
 			items[i].stop_follows = a->cancel_wish;
 			items[i].log_stored = a->log_stored;
+			items[i].metrics_stored = a->metrics_stored;
 			at[i] = &items[i];
 		}
 		done += now;
@@ -201,6 +210,25 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 		free(at);
 		free(ids);
 	} while (done < n);
+	for (size_t i = 0; i < n; i++) {
+		struct core_attempt ref = { adopted[i].task.id, adopted[i].task.attempt };
+		session_log_adopted(s, &adopted[i]);
+		follow_session(s, &ref);
+	}
+}
+
+void session_follow_log(struct session *s, const struct core_attempt *at, bool on)
+{
+	char id[UUID_TEXT_LEN + 1];
+	Reins__V1__FollowLog f = REINS__V1__FOLLOW_LOG__INIT;
+	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
+	uuid_format(&at->task, id);
+	f.task_id = id;
+	f.attempt = at->attempt;
+	f.on = on;
+	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_FOLLOW_LOG;
+	m.follow_log = &f;
+	send_message(s, &m);
 }
 
 static void on_heartbeat_ack(struct engine_peer *p, int64_t number)
@@ -223,33 +251,60 @@ void session_log_stored(struct session *s, const struct core_attempt *at, int64_
 	loop_mark(s->rpc->loop, &s->out);
 }
 
-static Reins__V1__Stop__Reason reason_of(enum core_stop_reason reason)
+static Reins__V1__Stop__Reason reason_of(size_t reason)
 {
-	switch (reason) {
-	case CORE_STOP_CANCELLED: return REINS__V1__STOP__REASON__CANCELLED;
-	case CORE_STOP_FENCED: return REINS__V1__STOP__REASON__FENCED;
-	case CORE_STOP_RECALLED: return REINS__V1__STOP__REASON__RECALLED;
+	static const Reins__V1__Stop__Reason reasons[CORE_STOP_REASONS] = {
+		[CORE_STOP_CANCELLED] = REINS__V1__STOP__REASON__CANCELLED,
+		[CORE_STOP_FENCED] = REINS__V1__STOP__REASON__FENCED,
+		[CORE_STOP_RECALLED] = REINS__V1__STOP__REASON__RECALLED,
+	};
+	return reasons[reason];
+}
+
+/* A stop never overtakes its dispatch. */
+static void flush_stops(struct session *s)
+{
+	for (size_t i = 0; i < CORE_STOP_REASONS; i++) {
+		if (buf_len(&s->stops[i]) == 0)
+			continue;
+		flush_dispatch(s, true);
+		if (wire_put_int(&s->stops[i], 2, reason_of(i)))
+			out_of_room(s);
+		send_body(s, MSG_STOP, 0, &s->stops[i]);
 	}
-	return REINS__V1__STOP__REASON__REASON_UNSPECIFIED;
 }
 
 static void on_stop(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason)
 {
 	struct session *s = container_of(p, struct session, peer);
-	flush_dispatch(s, true); /* a stop never overtakes its dispatch */
 	char id[UUID_TEXT_LEN + 1];
 	uuid_format(&at->task, id);
-	Reins__V1__AttemptRef ref = REINS__V1__ATTEMPT_REF__INIT;
-	Reins__V1__AttemptRef *refs[] = { &ref };
-	Reins__V1__Stop stop = REINS__V1__STOP__INIT;
+	struct buf one;
+	buf_init(&one, 256);
+	if (wire_put_text(&one, 1, id) || wire_put_int(&one, 2, at->attempt) ||
+	    wire_put_len(&s->stops[reason], 1, buf_head(&one), buf_len(&one)))
+		out_of_room(s);
+	buf_done(&one);
+	if (buf_len(&s->stops[reason]) > PIECE_MAX)
+		flush_stops(s);
+}
+
+static void on_drain(struct engine_peer *p, const struct store_drain_wish *wish)
+{
+	struct session *s = container_of(p, struct session, peer);
+	Google__Protobuf__Duration within;
+	Reins__V1__Drain drain = REINS__V1__DRAIN__INIT;
 	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
-	ref.task_id = id;
-	ref.attempt = at->attempt;
-	stop.attempts = refs;
-	stop.n_attempts = 1;
-	stop.reason = reason_of(reason);
-	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_STOP;
-	m.stop = &stop;
+	drain.resume = wish->mode == 0;
+	drain.mode = (Reins__V1__DrainMode)wish->mode;
+	if (wish->mode && wish->within_ns >= 0) {
+		pb_duration_set(&within, wish->within_ns);
+		drain.within = &within;
+	}
+	if (wish->mode && wish->reason)
+		drain.reason = (char *)(uintptr_t)wish->reason;
+	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_DRAIN;
+	m.drain = &drain;
 	send_message(s, &m);
 }
 
@@ -267,6 +322,7 @@ static void on_outcome_ack(struct engine_peer *p, const struct core_attempt *at,
 	    wire_put_len(&s->verdicts, 1, buf_head(&one), buf_len(&one)))
 		out_of_room(s);
 	buf_done(&one);
+	session_log_forget(s, at);
 }
 
 static void on_close(struct engine_peer *p, enum core_close_code code)
@@ -292,6 +348,7 @@ static void flush_out(struct loop_dirty *d)
 {
 	struct session *s = container_of(d, struct session, out);
 	flush_dispatch(s, true);
+	flush_stops(s);
 	if (buf_len(&s->verdicts))
 		send_body(s, MSG_OUTCOME_ACK, 0, &s->verdicts);
 	if (s->ack_due || buf_len(&s->stored)) {
@@ -313,6 +370,7 @@ const struct engine_peer_ops session_peer_ops = {
 	.dispatch = on_dispatch,
 	.stop = on_stop,
 	.outcome_ack = on_outcome_ack,
+	.drain = on_drain,
 	.close = on_close,
 	.flush = on_flush,
 };
@@ -322,6 +380,8 @@ void session_out_init(struct session *s)
 	/* After the store's and before the streams' own flush: all of the turn is known then. */
 	loop_dirty_init(&s->out, LOOP_LEASE, flush_out);
 	buf_init(&s->dispatch, PIECE_MAX + TASK_MAX);
+	for (size_t i = 0; i < CORE_STOP_REASONS; i++)
+		buf_init(&s->stops[i], 2 * PIECE_MAX);
 	buf_init(&s->verdicts, 2 * PIECE_MAX);
 	buf_init(&s->stored, 2 * PIECE_MAX);
 	list_init(&s->backlog);
@@ -331,6 +391,8 @@ void session_out_done(struct session *s)
 {
 	loop_unmark(&s->out);
 	buf_done(&s->dispatch);
+	for (size_t i = 0; i < CORE_STOP_REASONS; i++)
+		buf_done(&s->stops[i]);
 	buf_done(&s->verdicts);
 	buf_done(&s->stored);
 	struct list *n;

@@ -12,6 +12,7 @@
 
 #define DAY_NS (86400 * NS_PER_S)
 #define FOREVER_NS (100 * 365 * DAY_NS)
+#define CUSTOM_MAX (INT64_C(1) << 62)
 #define MEMORY_MAX (INT64_C(1) << 48) /* of one task: what 10,000 of them ask for together can be counted */
 
 static bool name_char(char c)
@@ -32,6 +33,48 @@ static bool name_chars(const char *s, size_t max)
 bool spec_name_ok(const char *s)
 {
 	return name_chars(s, RPC_NAME_MAX);
+}
+
+bool spec_label_ok(const char *key, const char *value)
+{
+	return name_chars(key, RPC_LABEL_KEY_MAX) && strlen(value) <= RPC_LABEL_VALUE_MAX;
+}
+
+const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least)
+{
+	if (r->n_custom > CORE_CUSTOM_ENTRIES)
+		return "more than 16 entries";
+	for (size_t i = 0; i < r->n_custom; i++) {
+		if (!spec_name_ok(r->custom[i]->key))
+			return "a key is not of 1 to 255 bytes of [A-Za-z0-9._/-]";
+		if (r->custom[i]->value < least || r->custom[i]->value > CUSTOM_MAX)
+			return least ? "a value is not from 1 to 2^62" : "a value is not from 0 to 2^62";
+	}
+	return NULL;
+}
+
+char *spec_custom_text(Reins__V1__Resources *r)
+{
+	struct buf text;
+	char number[24];
+	if (!r || !r->n_custom)
+		return NULL;
+	r->n_custom = pb_map_unique((void *)r->custom, r->n_custom);
+	buf_init(&text, CORE_CUSTOM_MAX + 1);
+	int rc = 0;
+	for (size_t i = 0; i < r->n_custom && rc == 0; i++) {
+		if (!r->custom[i]->value)
+			continue; /* none of it */
+		snprintf(number, sizeof(number), "=%" PRId64, r->custom[i]->value);
+		rc = buf_len(&text) ? buf_add(&text, " ", 1) : 0;
+		rc = rc ? rc : buf_add(&text, r->custom[i]->key, strlen(r->custom[i]->key));
+		rc = rc ? rc : buf_add(&text, number, strlen(number));
+	}
+	char *copy = rc ? NULL : xcalloc(1, buf_len(&text) + 1);
+	if (copy && buf_len(&text))
+		memcpy(copy, buf_head(&text), buf_len(&text));
+	buf_done(&text);
+	return copy;
 }
 
 struct checker {
@@ -174,14 +217,13 @@ static int check_placement(struct checker *c)
 			return invalid(c, "resources.memory_bytes", "not from 0 to 2^48");
 		if (r->gpus < 0 || r->gpus > 1024)
 			return invalid(c, "resources.gpus", "not from 0 to 1024");
-		if (r->n_custom > 0)
-			return bad(c, STATUS_UNIMPLEMENTED, "resources.custom", "this server does not match custom resources");
+		const char *fault = spec_custom_fault(r, 1);
+		if (fault)
+			return invalid(c, "resources.custom", fault);
 	}
 	if (check_duration(c, "timeout", s->timeout, FOREVER_NS, &ns) || check_duration(c, "expiry", s->expiry, FOREVER_NS, &ns) ||
 	    check_duration(c, "lease_ttl", s->lease_ttl, DAY_NS, &ns))
 		return -1;
-	if (check_duration(c, "expiry", s->expiry, FOREVER_NS, &ns) == 0 && ns > 0)
-		return bad(c, STATUS_UNIMPLEMENTED, "expiry", "this server does not enforce it");
 	if (pb_timestamp_us(s->run_at, &ns))
 		return invalid(c, "run_at", "not a time of the years 1 to 9999");
 	return 0;
@@ -196,6 +238,8 @@ static int check_origin(struct checker *c)
 		return invalid(c, "origin", "a field is longer than 255 bytes");
 	if (strlen(o->directory) > 4096)
 		return invalid(c, "origin.directory", "longer than 4096 bytes");
+	if (*o->traceparent && !traceparent_ok(o->traceparent))
+		return invalid(c, "origin.traceparent", "not of the form 00-<32 hex digits>-<16>-<2>, in lower case");
 	return 0;
 }
 
@@ -219,6 +263,8 @@ void spec_normalise(Reins__V1__TaskSpec *spec)
 	spec->n_env = pb_map_unique((void *)spec->env, spec->n_env);
 	spec->n_labels = pb_map_unique((void *)spec->labels, spec->n_labels);
 	spec->n_params = pb_map_unique((void *)spec->params, spec->n_params);
+	if (spec->resources)
+		spec->resources->n_custom = pb_map_unique((void *)spec->resources->custom, spec->resources->n_custom);
 }
 
 static int64_t duration_or(const Google__Protobuf__Duration *d, int64_t otherwise)
@@ -227,7 +273,7 @@ static int64_t duration_or(const Google__Protobuf__Duration *d, int64_t otherwis
 	return d && pb_duration_ns(d, &ns) == 0 ? ns : otherwise;
 }
 
-void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins)
+void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
 {
 	const Reins__V1__RetryPolicy *r = spec->retry;
 	struct core_task *t = &ins->task;
@@ -239,6 +285,8 @@ void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins)
 			.cpu_millis = (int32_t)spec->resources->cpu_millis,
 			.gpus = spec->resources->gpus,
 		};
+	t->handler = spec->handler;
+	t->custom = spec_custom_text(spec->resources);
 	t->exclusive = spec->exclusive;
 	t->lease_ttl_ns = duration_or(spec->lease_ttl, 0);
 	t->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 1;
@@ -246,6 +294,7 @@ void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins)
 	t->backoff_max_ns = duration_or(r ? r->max_backoff : NULL, max_i64(300 * NS_PER_S, t->backoff_initial_ns));
 	t->backoff_multiplier = r && r->multiplier > 0 ? r->multiplier : 2;
 	ins->name = spec->name;
+	ins->expiry_ns = duration_or(spec->expiry, 0);
 	ins->run_at_wall_us = 0;
 	if (spec->run_at && pb_timestamp_us(spec->run_at, &ins->run_at_wall_us))
 		ins->run_at_wall_us = 0;

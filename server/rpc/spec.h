@@ -15,13 +15,21 @@ int spec_check(const Reins__V1__TaskSpec *spec, const struct rpc_limits *limits,
 /* Fills queue's default and sorts the maps (last value of a repeated key wins), so that equal specs encode equally. */
 void spec_normalise(Reins__V1__TaskSpec *spec);
 
-/* The fields of ins->task but id and seq, and ins->name; pointers go into `spec`.  Only for a checked, normalised spec. */
-void spec_to_insert(const Reins__V1__TaskSpec *spec, struct store_insert *ins);
+/* The fields of ins->task but id and seq, name, run_at and expiry; pointers go into `spec`, but for task.custom, which the
+ * caller frees.  Only for a checked, normalised spec. */
+void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins);
+
+/* What is wrong with `custom`, whose values are at least `least` (0 or 1), or NULL. */
+const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least);
+/* As core_task.custom, to be freed; NULL: none. Sorts the map. Only for one without fault. */
+char *spec_custom_text(Reins__V1__Resources *r);
 
 /* SHA-256 of the normalised spec without origin: what an idempotency key stands for. -ENOMEM. */
 int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32]) MUST_CHECK;
 
 /* A name of the API: 1 to RPC_NAME_MAX bytes of [A-Za-z0-9._/-]. */
 bool spec_name_ok(const char *s);
+/* A label: its key 1 to RPC_LABEL_KEY_MAX bytes of the same, its value at most RPC_LABEL_VALUE_MAX bytes. */
+bool spec_label_ok(const char *key, const char *value);
 
 #endif

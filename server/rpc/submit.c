@@ -8,6 +8,7 @@
 #include "reins/v1/task_service.pb-c.h"
 #include "server/rpc/rpc.h"
 #include "server/rpc/spec.h"
+#include "server/rpc/trace.h"
 #include "server/rpc/view.h"
 #include "server/rpc/wire.h"
 
@@ -28,6 +29,7 @@ struct submit_call {
 static void free_insert(struct store_insert *ins)
 {
 	blob_unref(ins->spec);
+	free((char *)(uintptr_t)ins->task.custom);
 	store_op_done_fields(&ins->op);
 }
 
@@ -50,9 +52,10 @@ void submit_on_end(struct grpc_call *call, bool finished)
 		s->call = NULL;
 }
 
-static int fill_insert(struct rpc *rpc, Reins__V1__SubmitTaskRequest *req, const char *prefix, struct store_insert *ins,
+static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req, const char *prefix, struct store_insert *ins,
 		       struct refusal *r)
 {
+	struct rpc *rpc = s->rpc;
 	char path[96];
 	snprintf(path, sizeof(path), "%sspec", prefix);
 	if (spec_check(req->spec, &rpc->limits, path, r))
@@ -68,7 +71,7 @@ static int fill_insert(struct rpc *rpc, Reins__V1__SubmitTaskRequest *req, const
 			return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
 		ins->idempotency_key = req->idempotency_key;
 	}
-	ins->spec = pb_pack_blob(req->spec);
+	ins->spec = trace_pack_spec(req->spec, grpc_call_header(s->call, "traceparent"));
 	if (!ins->spec)
 		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
 	return 0;
@@ -79,7 +82,7 @@ static void reply_submitted(struct submit_call *s, const struct store_task *t, b
 	struct buf task, reply;
 	buf_init(&task, REPLY_MAX);
 	buf_init(&reply, REPLY_MAX);
-	if (rpc_task(s->rpc, t, false, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
+	if (rpc_task(s->rpc, t, false, NULL, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
 	    wire_put_int(&reply, 2, created))
 		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the task was accepted");
 	else
@@ -195,7 +198,7 @@ void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	struct refusal r;
 	if (!s)
 		return;
-	if (fill_insert(s->rpc, req, "", &s->submit.ins, &r)) {
+	if (fill_insert(s, req, "", &s->submit.ins, &r)) {
 		grpc_call_finish(call, &r);
 		submit_free(s);
 		return;
@@ -243,7 +246,7 @@ static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req,
 		char prefix[32];
 		struct store_insert *ins = i == 0 ? &s->submit.ins : &s->more[i - 1];
 		snprintf(prefix, sizeof(prefix), "requests[%zu].", i);
-		if (fill_insert(s->rpc, req->requests[i], prefix, ins, r))
+		if (fill_insert(s, req->requests[i], prefix, ins, r))
 			return -1;
 		if (i > 0)
 			last = last->group_next = ins;

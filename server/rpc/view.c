@@ -2,15 +2,19 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
 #include "reins/v1/task.pb-c.h"
+#include "server/rpc/rpc_limits.h"
+#include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
 
 #define ERROR_TEXT_MAX (16 * 1024)
 #define ERRORS_MAX (256 * 1024) /* of all attempts of a task: with 200 of them it must still fit a message */
 #define TASK_SPEC_FIELD 3
+#define TASK_METRICS_FIELD 22
 
 static Reins__V1__Attempt__End end_of(enum store_outcome o)
 {
@@ -23,6 +27,7 @@ static Reins__V1__Attempt__End end_of(enum store_outcome o)
 	case STORE_WORKER_LOST: return REINS__V1__ATTEMPT__END__LOST;
 	case STORE_GIVEN_BACK: return REINS__V1__ATTEMPT__END__RECALLED;
 	case STORE_NOT_TAKEN: return REINS__V1__ATTEMPT__END__REFUSED;
+	case STORE_EXPIRED: break; /* no attempt ends so */
 	}
 	return REINS__V1__ATTEMPT__END__END_UNSPECIFIED;
 }
@@ -80,8 +85,54 @@ struct attempt_view {
 	Reins__V1__Attempt a;
 	struct times times;
 	char instance[2 * CORE_INSTANCE_LEN + 1];
+	Google__Protobuf__Duration lease;
+	char *devices; /* the text behind a.devices */
 	char error[]; /* ERROR_TEXT_MAX + 1 when there is an error text */
 };
+
+static void attempt_view_free(Reins__V1__Attempt *a)
+{
+	struct attempt_view *v = container_of(a, struct attempt_view, a);
+	free(a->devices);
+	free(v->devices);
+	free(v);
+}
+
+/* Cuts the text at its spaces. */
+static int add_devices(struct attempt_view *v, const char *text)
+{
+	size_t n = 1;
+	for (const char *p = text; *p; p++)
+		n += *p == ' ';
+	v->devices = strdup(text);
+	v->a.devices = calloc(n, sizeof(*v->a.devices));
+	if (!v->devices || !v->a.devices)
+		return -ENOMEM;
+	char *rest = v->devices, *name;
+	while ((name = strsep(&rest, " ")))
+		if (*name)
+			v->a.devices[v->a.n_devices++] = name;
+	return 0;
+}
+
+static void add_place(struct attempt_view *v, const struct store_attempt_row *row)
+{
+	Reins__V1__Attempt *a = &v->a;
+	if (row->has_instance) {
+		for (size_t i = 0; i < CORE_INSTANCE_LEN; i++)
+			snprintf(v->instance + 2 * i, 3, "%02x", row->instance[i]);
+		a->instance = v->instance;
+	}
+	a->session = row->session;
+	if (row->lease_ns > 0) {
+		pb_duration_set(&v->lease, row->lease_ns);
+		a->lease_ttl = &v->lease;
+	}
+	a->oom_killed = row->oom_killed;
+	/* Of one that has not ended it is the cause of its wish. */
+	if (row->outcome)
+		a->cause = (char *)(uintptr_t)(row->cause ? row->cause : cause_of(row->outcome));
+}
 
 static struct attempt_view *attempt_view(const struct store_attempt_row *row, bool with_error)
 {
@@ -105,8 +156,13 @@ static struct attempt_view *attempt_view(const struct store_attempt_row *row, bo
 	a->error = v->error;
 	if (with_error)
 		a->error_raw = text_and_raw(row->error, v->error);
-	a->cause = (char *)(uintptr_t)cause_of(row->outcome);
 	a->log_bytes = row->log_end;
+	a->log_dropped_bytes = row->log_dropped;
+	add_place(v, row);
+	if (row->devices && add_devices(v, row->devices)) {
+		attempt_view_free(a);
+		return NULL;
+	}
 	return v;
 }
 
@@ -156,9 +212,35 @@ static int add_bytes(const struct store_task *t, bool full, const Reins__V1__Tas
 	return rc;
 }
 
+/* The attempt's own, or what a person would ask for next. */
+static int add_error(const struct store_task *t, Reins__V1__Task *m, char **ret_text)
+{
+	bool lost = t->state == STORE_FAILED && t->outcome == STORE_WORKER_LOST;
+	bool reason = t->state == STORE_CANCELLED && !t->error.len && t->cause && strncmp(t->cause, "cancelled: ", 11) == 0;
+	if (!t->error.len && !lost && !reason)
+		return 0;
+	char *text = malloc(ERROR_TEXT_MAX + 1);
+	if (!text)
+		return -ENOMEM;
+	*ret_text = m->error = text;
+	if (reason) {
+		utf8_make_valid(t->cause, strlen(t->cause), text, ERROR_TEXT_MAX + 1, NULL);
+		return 0;
+	}
+	size_t n = 0;
+	if (lost)
+		n = (size_t)snprintf(text, ERROR_TEXT_MAX, "lost with its worker %d times, and is not tried again%s", (int)t->losses,
+				     t->error.len ? ": " : "");
+	if (!lost)
+		m->error_raw = text_and_raw(t->error, text);
+	else
+		utf8_make_valid(t->error.data, t->error.len, text + n, ERROR_TEXT_MAX + 1 - n, NULL);
+	return 0;
+}
+
 int view_task(const struct store_task *t, bool full, const char *pending_reason, struct buf *b)
 {
-	char id[UUID_TEXT_LEN + 1];
+	char id[UUID_TEXT_LEN + 1], trace[TRACEPARENT_LEN + 1] = "";
 	_cleanup_free_ char *error = NULL;
 	struct times times = { .n = 0 };
 	Reins__V1__Task m;
@@ -172,6 +254,12 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 	m.attempt = t->core.attempt;
 	m.worker_id = t->worker ? t->worker : m.worker_id;
 	m.owner = t->owner ? t->owner : m.owner;
+	if (t->spec)
+		trace_find(t->spec, trace);
+	if (trace[0]) {
+		trace[TRACEPARENT_ID_AT + TRACEPARENT_ID_LEN] = '\0';
+		m.trace_id = trace + TRACEPARENT_ID_AT;
+	}
 	m.created_at = time_or_null(&times, t->created_wall_us);
 	m.run_at = time_or_null(&times, t->run_at_wall_us);
 	m.started_at = time_or_null(&times, t->started_wall_us);
@@ -182,13 +270,8 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 		m.exit_code = t->exit_code;
 	}
 	m.signal = t->has_signal ? t->signal : 0;
-	if (t->error.len) {
-		error = malloc(ERROR_TEXT_MAX + 1);
-		if (!error)
-			return -ENOMEM;
-		m.error_raw = text_and_raw(t->error, error);
-		m.error = error;
-	}
+	if (add_error(t, &m, &error))
+		return -ENOMEM;
 	m.result_bytes = t->result_too_large ? t->result_too_large : t->result_len;
 	m.result_dropped = t->result_too_large > 0;
 	int rc = 0;
@@ -200,7 +283,60 @@ int view_task(const struct store_task *t, bool full, const char *pending_reason,
 	if (rc == 0)
 		rc = add_bytes(t, full, &m, b);
 	for (size_t i = 0; i < m.n_attempts; i++)
-		free(container_of(m.attempts[i], struct attempt_view, a));
+		attempt_view_free(m.attempts[i]);
 	free(m.attempts);
+	return rc;
+}
+
+struct newest {
+	Reins__V1__MetricPoint *points[VIEW_METRICS_POINTS];
+	Reins__V1__MetricPoint__ValuesEntry *values[RPC_METRIC_VALUES_MAX];
+	size_t n_points, n_values;
+};
+
+static void merge(struct newest *all, const Reins__V1__MetricPoint *p)
+{
+	for (size_t i = 0; i < p->n_values && all->n_values < RPC_METRIC_VALUES_MAX; i++) {
+		size_t k = 0;
+		while (k < all->n_values && strcmp(all->values[k]->key, p->values[i]->key) != 0)
+			k++;
+		if (k == all->n_values)
+			all->values[all->n_values++] = p->values[i];
+	}
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const Reins__V1__MetricPoint__ValuesEntry *const *x = a, *const *y = b;
+	return strcmp((*x)->key, (*y)->key);
+}
+
+int view_metrics(const struct store_metric *items, size_t n, struct buf *b)
+{
+	struct newest all = { .n_points = 0 };
+	struct buf one;
+	int rc = 0;
+	for (size_t i = 0; i < n && all.n_points < VIEW_METRICS_POINTS; i++) {
+		struct refusal r;
+		Reins__V1__MetricPoint *p =
+			pb_unpack(&reins__v1__metric_point__descriptor, items[i].point.data, items[i].point.len, NULL, &r);
+		if (!p)
+			continue;
+		all.points[all.n_points++] = p;
+		merge(&all, p);
+	}
+	if (all.n_points) {
+		Reins__V1__MetricPoint m = *all.points[0];
+		qsort(all.values, all.n_values, sizeof(*all.values), by_key);
+		m.values = all.values;
+		m.n_values = all.n_values;
+		buf_init(&one, VIEW_METRICS_BYTES);
+		rc = pb_pack(&m, &one);
+		if (rc == 0)
+			rc = wire_put_len(b, TASK_METRICS_FIELD, buf_head(&one), buf_len(&one));
+		buf_done(&one);
+	}
+	for (size_t i = 0; i < all.n_points; i++)
+		pb_free(all.points[i]);
 	return rc;
 }

@@ -2,6 +2,7 @@
  * a chunk of its own. */
 #include <string.h>
 
+#include "server/core/core.h"
 #include "server/store/mem.h"
 
 #define CHUNK_MIN 512
@@ -37,6 +38,43 @@ char *store_mem_copy(struct store_mem **m, const void *data, size_t len)
 		memcpy(piece, data, len);
 	piece[len] = '\0';
 	return piece;
+}
+
+static const char *place(char **at, const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+	if (!len)
+		return NULL;
+	const char *here = memcpy(*at, text, len + 1);
+	*at += len + 1;
+	return here;
+}
+
+static size_t texts_size(const struct core_task *t)
+{
+	return 3 + strlen(t->queue) + (t->handler ? strlen(t->handler) : 0) + (t->custom ? strlen(t->custom) : 0);
+}
+
+static void texts_into(char *block, struct core_task *t)
+{
+	char *at = block;
+	size_t len = strlen(t->queue);
+	t->queue = memcpy(at, t->queue, len + 1);
+	at += len + 1;
+	t->handler = place(&at, t->handler);
+	t->custom = place(&at, t->custom);
+}
+
+void store_mem_texts(struct store_mem **m, struct core_task *t)
+{
+	texts_into(store_mem_get(m, texts_size(t)), t);
+}
+
+char *store_texts(struct core_task *t)
+{
+	char *block = xcalloc(1, texts_size(t));
+	texts_into(block, t);
+	return block;
 }
 
 void store_mem_free(struct store_mem *m)

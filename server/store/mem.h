@@ -10,6 +10,11 @@ struct store_mem;
 void *store_mem_get(struct store_mem **m, size_t size) __attribute__((returns_nonnull));
 /* A copy of len bytes with a NUL behind it. */
 char *store_mem_copy(struct store_mem **m, const void *data, size_t len) __attribute__((returns_nonnull));
+/* Copies the task's texts and lets it point to them; those that are "" become NULL, but for the queue. */
+struct core_task;
+void store_mem_texts(struct store_mem **m, struct core_task *t);
+/* The same in one block that is freed by free(). */
+char *store_texts(struct core_task *t) __attribute__((returns_nonnull));
 void store_mem_free(struct store_mem *m); /* NULL-safe */
 
 #endif

@@ -1,6 +1,9 @@
 /* What all stores share: freeing answers. */
 #include "server/store/mem.h"
 #include "server/store/store.h"
+#include "server/store/store_logs.h"
+#include "server/store/store_metrics.h"
+#include "server/store/workers.h"
 
 #define CLEAR(p) (free(p), (p) = NULL)
 
@@ -25,6 +28,23 @@ static void list_done(struct store_list *o)
 	mem_done(&o->ret_memory);
 }
 
+bool store_log_trim(struct store_log_chunk *c, int64_t at)
+{
+	int64_t before = at - c->offset;
+	if (before <= 0)
+		return true;
+	c->offset = at;
+	if (c->dropped) {
+		c->dropped = max_i64(c->dropped - before, 0);
+		return c->dropped > 0;
+	}
+	if (before >= (int64_t)c->data.len)
+		return false;
+	c->data.data += before;
+	c->data.len -= (size_t)before;
+	return true;
+}
+
 void store_op_done_fields(struct store_op *op)
 {
 	switch (op->kind) {
@@ -32,10 +52,13 @@ void store_op_done_fields(struct store_op *op)
 		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
 		return;
 	case STORE_RECORD:
-		CLEAR(container_of(op, struct store_record, op)->ret_queue);
+		CLEAR(container_of(op, struct store_record, op)->ret_texts);
 		return;
 	case STORE_TAKE_BACK:
-		CLEAR(container_of(op, struct store_take_back, op)->ret_queue);
+		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
+		return;
+	case STORE_RETRY:
+		CLEAR(container_of(op, struct store_retry, op)->ret_texts);
 		return;
 	case STORE_SESSION_OPEN: {
 		struct store_session_open *o = container_of(op, struct store_session_open, op);
@@ -44,12 +67,14 @@ void store_op_done_fields(struct store_op *op)
 		o->ret_waiting = NULL;
 		o->ret_fenced = NULL;
 		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+		o->ret_drain = (struct store_drain_wish){ 0 };
 		mem_done(&o->ret_memory);
 		return;
 	}
 	case STORE_FILL:
 		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
 		container_of(op, struct store_fill, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_fill, op)->ret_memory);
 		return;
 	case STORE_QUEUES:
 		CLEAR(container_of(op, struct store_queues, op)->ret_names);
@@ -59,6 +84,11 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_due, op)->ret_rows = NULL;
 		container_of(op, struct store_due, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_due, op)->ret_memory);
+		return;
+	case STORE_EXPIRE:
+		container_of(op, struct store_expire, op)->ret_ids = NULL;
+		container_of(op, struct store_expire, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_expire, op)->ret_memory);
 		return;
 	case STORE_STRAYS:
 		container_of(op, struct store_strays, op)->ret_rows = NULL;
@@ -70,6 +100,14 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_log_read, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
 		return;
+	case STORE_METRICS_READ: {
+		struct store_metrics_read *o = container_of(op, struct store_metrics_read, op);
+		o->ret_items = NULL;
+		o->ret_n = 0;
+		o->ret_counts = (struct store_bytes){0};
+		mem_done(&o->ret_memory);
+		return;
+	}
 	case STORE_GET:
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
@@ -77,10 +115,19 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_LIST:
 		list_done(container_of(op, struct store_list, op));
 		return;
+	case STORE_WORKERS:
+		container_of(op, struct store_workers, op)->ret_rows = NULL;
+		container_of(op, struct store_workers, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
+		return;
+	case STORE_WORKER_GONE:
+	case STORE_DETACHED:
+	case STORE_DRAIN:
 	case STORE_INSERT:
 	case STORE_CANCEL:
 	case STORE_STARTED:
 	case STORE_LOG_APPEND:
+	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
 	case STORE_KINDS:

@@ -11,7 +11,9 @@
  * second run changes nothing and finds what the first did.  STORE_UNAVAILABLE means that nothing was changed, or
  * (op.maybe_done) that the store was stopped before it could be settled.
  *
- * Bytes are opaque: spec, result and error text are stored exactly. */
+ * Bytes are opaque: spec, result and error text are stored exactly.
+ *
+ * Operations about workers are in workers.h. */
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
@@ -29,16 +31,24 @@ enum store_kind {
 	STORE_RECORD,
 	STORE_TAKE_BACK,
 	STORE_CANCEL,
+	STORE_RETRY,
 	STORE_SESSION_OPEN,
 	STORE_STARTED,
 	STORE_FILL,
 	STORE_QUEUES,
 	STORE_DUE,
+	STORE_EXPIRE,
 	STORE_STRAYS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
+	STORE_METRICS,      /* this and the next: store_metrics.h */
+	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
+	STORE_WORKERS,
+	STORE_WORKER_GONE,
+	STORE_DETACHED,
+	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
 	STORE_KINDS
@@ -76,7 +86,7 @@ struct store_assignment {
 
 struct store_insert {
 	struct store_op op;
-	struct core_task task;           /* id, queue, priority, need, exclusive, lease_ttl, retry policy */
+	struct core_task task;           /* id, queue, priority, need, handler, custom, exclusive, lease_ttl, retry policy */
 	const char *name;                /* "" when none */
 	const char *owner;               /* principal; "" */
 	struct blob *spec;               /* encoded TaskSpec */
@@ -86,6 +96,7 @@ struct store_insert {
 	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
+	int64_t expiry_ns;               /* > 0: EXPIRE ends it if it was not given out so long after now */
 	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
 	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
@@ -102,7 +113,9 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
-	struct core_task ret_task; /* the row now: attempt, failures, retry policy; .queue is the input's pointer */
+	/* The row now: attempt, failures, retry policy; queue, handler and custom are the input's pointers. A row whose expiry
+	 * has come is not won. */
+	struct core_task ret_task;
 	struct blob *ret_spec;     /* when won; freed by store_op_done_fields unless the caller takes it (sets NULL) */
 };
 
@@ -117,14 +130,20 @@ struct store_record {
 	struct blob *result;       /* NULL: none */
 	int64_t result_too_large;  /* > 0: the size of a result that was dropped */
 	int64_t started_wall_us, finished_wall_us; /* by the worker's clock; 0 unknown */
-	int64_t log_end;
-	int64_t retry_in_ns;       /* delay if attempts remain */
+	int64_t log_end, log_dropped; /* bytes of it that are not kept */
+	bool oom_killed;
+	const char *devices;       /* separated by spaces; NULL: as STARTED said */
+	const char *words;         /* why it ended, where outcome does not say it all; NULL: none. A wish's own go first */
+	int32_t lost_limit;        /* WORKER_LOST: the loss with this number ends the task as FAILED; 0: none does */
+	/* Delay if attempts remain; never shorter than the row's policy asks for.  Only of ends that the program caused. */
+	int64_t retry_in_ns;
 	enum core_record_verdict ret_verdict;
 	enum store_state ret_state;  /* the row's, when RECORDED */
-	/* Its ready row when ret_state is PENDING; due after retry_in_ns.  ret_state is RUNNING when the outcome was
+	int64_t ret_due_in_ns;       /* PENDING: 0: at once */
+	/* Its ready row when ret_state is PENDING.  ret_state is RUNNING when the outcome was
 	 * recorded, but that became known only after a lost connection and the task has gone on since. */
 	struct core_task ret_task;
-	char *ret_queue;             /* backs ret_task.queue; freed by store_op_done_fields */
+	char *ret_texts;             /* backs those of ret_task; freed by store_op_done_fields */
 };
 
 struct store_take_back {
@@ -132,29 +151,49 @@ struct store_take_back {
 	struct core_attempt at;
 	int64_t session;     /* of the row */
 	enum core_take_back_cause cause;
+	const char *words;   /* as in store_record */
 	bool counted;
 	int32_t lost_limit;
 	enum core_take_back_verdict ret_verdict;
 	struct core_task ret_task;
-	char *ret_queue;
+	char *ret_texts;
 };
 
 struct store_cancel {
 	struct store_op op;
 	struct uuid id;
+	const char *words;   /* by whom or why, kept for the attempt's cause; of several wishes the first one's; NULL: none */
 	enum { STORE_CANCEL_DONE = 1, STORE_CANCEL_WISH, STORE_CANCEL_TERMINAL, STORE_CANCEL_NOT_FOUND } ret_verdict;
 	struct core_attempt ret_at; /* WISH: the running attempt */
+};
+
+/* A FAILED or CANCELLED task back to PENDING: its counts at 0, its wish forgotten, its attempts kept and all closed.  An
+ * exclusive one is not ready before the leases have ended of attempts that no worker reported the end of. */
+struct store_retry {
+	struct store_op op;
+	struct uuid id;
+	int32_t attempt;     /* must be the row's newest; 0: none yet */
+	/* NOT_ENDED, COMPLETED, ANOTHER (it ended, but with another attempt): nothing was changed. */
+	enum { STORE_RETRY_DONE = 1, STORE_RETRY_NOT_ENDED, STORE_RETRY_COMPLETED, STORE_RETRY_ANOTHER,
+	       STORE_RETRY_NOT_FOUND } ret_verdict;
+	enum store_state ret_state; /* the row's now. DONE and RUNNING: known after a lost connection, and given out since */
+	int32_t ret_attempt;        /* the row's newest */
+	int64_t ret_due_in_ns;      /* PENDING: 0: at once */
+	struct core_task ret_task;  /* DONE and PENDING: its ready row */
+	char *ret_texts;            /* backs ret_task's */
 };
 
 struct store_session_open {
 	struct store_op op;
 	const char *worker;
+	struct blob *hello; /* an encoded reins.v1.WorkerInfo: what is to be shown of the worker; NULL: nothing */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
 	bool in_process;
 	int64_t ret_session;
+	struct store_drain_wish ret_drain;
 	bool ret_new_instance; /* the worker's row named another instance before, or there was none */
 	struct core_adopted *ret_adopted;
 	size_t ret_n_adopted;
@@ -173,6 +212,7 @@ struct store_started {
 	struct core_attempt at;
 	const char *worker;
 	int64_t started_wall_us;
+	const char *devices; /* given to it, separated by spaces; NULL: none */
 };
 
 struct store_fill {
@@ -185,6 +225,7 @@ struct store_fill {
 	struct core_task *ret_rows; /* .queue is the input's pointer */
 	size_t ret_n;
 	bool ret_exhausted;
+	void *ret_memory;           /* backs handlers and customs */
 };
 
 struct store_queues {
@@ -202,6 +243,17 @@ struct store_due {
 	void *ret_memory;
 };
 
+/* PENDING rows that were never given out and whose expiry has come: FAILED, with outcome EXPIRED and the reason as error.
+ * Of a statement that ran twice the answer leaves out what the first run ended. */
+struct store_expire {
+	struct store_op op;
+	int32_t limit;
+	struct uuid *ret_ids;
+	size_t ret_n;
+	int64_t ret_next_in_ns; /* as in store_due */
+	void *ret_memory;
+};
+
 /* Running rows in the order of their task ids, whoever holds them. Changes nothing. */
 struct store_strays {
 	struct store_op op;
@@ -209,36 +261,6 @@ struct store_strays {
 	struct uuid after;       /* tasks after this one; all zero: from the start */
 	int32_t limit;
 	struct core_stray *ret_rows;
-	size_t ret_n;
-	void *ret_memory;
-};
-
-enum store_log_stream { STORE_STDOUT = 1, STORE_STDERR = 2 };
-
-struct store_log_append {
-	struct store_op op;
-	struct core_attempt at;
-	const char *worker;
-	enum store_log_stream stream;
-	/* Over both streams of the attempt; a chunk that is stored already is OK and changes nothing.  Chunks are committed
-	 * in the order in which they were submitted: where an attempt's stored log ends, nothing before is still to come. */
-	int64_t offset;
-	struct blob *data;
-	bool ret_fenced;    /* the row names another worker's attempt, or none */
-};
-
-struct store_log_chunk {
-	int64_t offset;
-	enum store_log_stream stream;
-	struct store_bytes data;
-};
-
-struct store_log_read {
-	struct store_op op;
-	struct core_attempt at;
-	int64_t offset;
-	int32_t max_bytes; /* at least one chunk is returned when there is one */
-	struct store_log_chunk *ret_chunks;
 	size_t ret_n;
 	void *ret_memory;
 };
@@ -258,7 +280,7 @@ struct store_list {
 	bool after;              /* with a cursor: ids below this one (newest first) */
 	struct uuid after_id;
 	int32_t limit;
-	bool full;               /* payload, env and result too */
+	bool full;               /* payload, env, result and attempts too */
 	int64_t max_bytes;       /* stop after the row that reaches it */
 	struct store_task *ret_tasks;
 	size_t ret_n;

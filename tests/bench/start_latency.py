@@ -8,7 +8,7 @@ on, unlike in the tests) and with sqlite and leases in memory. All of it on one 
 
   submit to start     from just before the call to Task.started_at, at which exec had succeeded
   to the dispatch     until the master had claimed it for the worker (Attempt.dispatched_at): gRPC, one insert
-  dispatch to start   commit of the claim, the way to the worker, fork, reins-exec, exec of the program
+  dispatch to start   commit of the claim, the way to the worker, the supervisor (started ahead), exec of the program
   submit answered     what the caller waited
   the worker          alone, with a master in Python in this process: from just before the Dispatch is given to
                       grpcio until exec had succeeded. Less "fork and exec", that is the worker's own part, with grpcio's

@@ -4,6 +4,7 @@ import json
 import statistics
 import sys
 
+EMBEDDED = "sqlite_"
 GOAL_SUBMIT, GOAL_SUBMIT_RATIO, GOAL_E2E, GOAL_RECEIPT_MS = 25000, 0.15, 15000, 3.0
 
 
@@ -135,9 +136,46 @@ def print_cost(t):
                   f"{r['rss_end_mib']:.1f} at the end; slope {r['rss_slope_mib_per_100k']:+.2f} MiB per 100,000 tasks")
 
 
+BESIDE = (
+    ("1 at a time", "submit-1", "submits_per_s"),
+    ("64 in flight, 1 connection", "submit-64", "submits_per_s"),
+    ("64 in flight, 16 connections", "submit-64-c16", "submits_per_s"),
+    ("batches of 500, 4 in flight", "submit-batch-500", "submits_per_s"),
+    ("end to end, single submits", "e2e-single", "tasks_per_s"),
+    ("end to end, batches of 500", "e2e-batch", "tasks_per_s"),
+    ("queued first, then drained", "e2e-fill", "drain_per_s"),
+)
+BESIDE_MS = (
+    ("submit to the worker's receipt, p50 / p99", "submit_to_receipt_ms"),
+    ("submit to its reply, p50 / p99", "submit_to_reply_ms"),
+    ("submit to COMPLETED seen, p50 / p99", "submit_to_end_seen_ms"),
+)
+
+
+def print_embedded(t):
+    """SQLite and memory beside Postgres and Redis, same machine, same run."""
+    if not any(phase.startswith(EMBEDDED) for phase in t.phases):
+        return
+    print(f"{'The embedded default beside the cluster':<48}{'SQLite, memory':>18}{'Postgres, Redis':>20}")
+
+    def row(title, embedded, cluster, unit):
+        print(f"  {title:<46}{(embedded or '-') + unit:>18}{(cluster or '-') + unit:>20}")
+
+    for title, phase, key in BESIDE:
+        both = [t.median(name, key) for name in (EMBEDDED + phase, phase)]
+        if any(both):
+            row(title, *(f"{rate:,.0f}" if rate else None for rate in both), " /s")
+    for title, key in BESIDE_MS:
+        both = [([r[key] for r in t.phases.get(name, []) if key in r] or [None])[-1] for name in (EMBEDDED + "latency", "latency")]
+        if any(both):
+            row(title, *(f"{h['p50']:.2f} / {h['p99']:.2f}" if h else None for h in both), " ms")
+    for phase in ("submit-64", "e2e-single"):
+        t.cost(f"cost, {phase}", EMBEDDED + phase)
+
+
 def main():
     t = Table(load(sys.argv[1]))
-    for part in (print_limits, print_submit, print_e2e, print_latency, print_cost):
+    for part in (print_limits, print_submit, print_e2e, print_latency, print_cost, print_embedded):
         part(t)
     wrong = [(phase, text) for phase, runs in t.phases.items() for r in runs for text in r.get("wrong", [])]
     for phase, text in wrong:

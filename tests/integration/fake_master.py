@@ -33,6 +33,8 @@ class Attempt:
         self.pieces = []       # (stream, offset, data, dropped), each byte once
         self.log_end = 0
         self.stored = 0
+        self.live = []         # (stream, offset, data)
+        self.most_in_flight = 0
         self.outcomes = []     # every time it came
 
     def stream(self, number):
@@ -51,6 +53,10 @@ class Attempt:
         return self.outcomes[-1] if self.outcomes else None
 
     def add_log(self, log):
+        if log.live:
+            assert log.data and not log.dropped_bytes
+            self.live.append((log.stream, log.offset, log.data))
+            return
         size = log.dropped_bytes or len(log.data)
         assert not (log.dropped_bytes and log.data)
         assert len(log.data) <= 64 * 1024
@@ -71,6 +77,7 @@ class Session:
         self.context = context
         self.out = queue.Queue()
         self.number = None
+        self.acked = 0
         self.hello = None
         self.held = {}
         self.heartbeats = []   # (time, message)
@@ -106,11 +113,15 @@ class Session:
             w.limits.result_bytes = m.result_bytes
             w.limits.error_bytes = 16 << 10
             w.limits.log_bytes = 64 << 20
+            w.limits.log_window_bytes, w.limits.log_window_sum_bytes = m.log_window
             self.send(welcome=w)
 
     def dispatch(self, *tasks):
         self.dispatches += 1
         self.send(dispatch=self.master.pb.Dispatch(number=self.dispatches, tasks=tasks))
+
+    def follow(self, key, on=True):
+        self.send(follow_log=self.master.pb.FollowLog(task_id=key[0], attempt=key[1], on=on))
 
     def stop(self, key, reason='CANCELLED', text='the test says so'):
         pb = self.master.pb
@@ -129,6 +140,7 @@ class FakeMaster:
         self.auto_outcome_ack = True
         self.auto_heartbeat_ack = True
         self.auto_log_ack = True
+        self.log_window = (1 << 20, 4 << 20)
         self.renew_exclusive = True
         self.session_number = 0
         self.sessions = []
@@ -203,7 +215,14 @@ class FakeMaster:
                 else:
                     attempt.refused = a
         elif kind == 'log':
-            self.attempts[body.task_id, body.attempt].add_log(body)
+            attempt = self.attempts[body.task_id, body.attempt]
+            attempt.add_log(body)
+            attempt.most_in_flight = max(attempt.most_in_flight, sum(
+                max(len(data), 1024) for _, at, data, _ in attempt.pieces[-2000:] if at >= attempt.stored))
+            if self.auto_log_ack and attempt.log_end - attempt.stored > 256 * 1024:
+                attempt.stored = attempt.log_end
+                s.send(heartbeat_ack=self.pb.HeartbeatAck(number=s.acked, logs=[self.pb.LogStored(
+                    task_id=body.task_id, attempt=body.attempt, offset=attempt.stored)]))
         elif kind == 'outcome':
             for o in body.outcomes:
                 attempt = self.attempts[o.task_id, o.attempt]
@@ -215,6 +234,7 @@ class FakeMaster:
             s.draining.append(body)
 
     def ack_heartbeat(self, s, number):
+        s.acked = number
         logs = []
         if self.auto_log_ack:
             for (task, n), a in self.attempts.items():
@@ -249,9 +269,9 @@ class FakeMaster:
         return self.sessions[number - 1]
 
     def task(self, *command, attempt=1, task_id=None, payload=b'', timeout=None, exclusive=False, lease=None,
-             env=None, params=None, working_dir='', traceparent='', queue='default'):
+             env=None, params=None, working_dir='', traceparent='', queue='default', resources=None):
         spec = self.task_pb.TaskSpec(command=command, payload=payload, env=env or {}, params=params or {},
-                                     working_dir=working_dir, exclusive=exclusive)
+                                     working_dir=working_dir, exclusive=exclusive, resources=resources)
         if timeout:
             spec.timeout.FromMilliseconds(int(timeout * 1000))
         t = self.pb.DispatchedTask(task_id=task_id or new_task_id(), attempt=attempt, queue=queue, spec=spec,
@@ -269,6 +289,11 @@ class FakeMaster:
         self.wait(lambda: self.attempts[key].outcomes or self.attempts[key].refused, f'outcome of {key}', deadline)
         assert self.attempts[key].refused is None, self.attempts[key].refused
         return self.attempts[key]
+
+    def refused(self, key):
+        self.wait(lambda: self.attempts[key].refused or self.attempts[key].started, f'refusal of {key}')
+        assert self.attempts[key].started is None, 'it was started'
+        return self.attempts[key].refused
 
     def started(self, key):
         self.wait(lambda: self.attempts[key].started, f'start of {key}')

@@ -80,10 +80,11 @@ class FakeWorker:
     themselves unless beat=False.
 
     .held: (task id, attempt) -> DispatchedTask, until its outcome was acknowledged; it is what hello and heartbeats list.
-    .dispatched, .verdicts, .stops: all that came, in order. Guarded by .changed; wait with wait()."""
+    .dispatched, .verdicts, .stops, .drains: all that came, in order; obeys=False does as if no drain had come.
+    .beats_say: further fields of each heartbeat. Guarded by .changed; wait with wait()."""
 
     def __init__(self, address, worker_id="w1", slots=4, policy=success, accept=True, refuse=None, beat=True,
-                 proxy=False, instance=None, **hello):
+                 proxy=False, instance=None, obeys=True, **hello):
         self.proxy = Proxy(address) if proxy else None
         self.address = self.proxy.address if proxy else address
         self.worker_id, self.slots = worker_id, slots
@@ -94,10 +95,14 @@ class FakeWorker:
         self.stream = None
         self.held = {}
         self.ended = {}  # (task id, attempt) -> Outcome that was sent and is not acknowledged
-        self.dispatched, self.dispatches, self.verdicts, self.stops = [], [], [], []
+        self.dispatched, self.dispatches, self.verdicts, self.stops, self.drains = [], [], [], [], []
+        self.stop_messages = []
+        self.obeys, self.beats_say = obeys, {}
         self.log_stored = {}
+        self.follows = {}  # (task id, attempt) -> whether its log is to be sent live
         self.last_dispatch = 0
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
+        self.devices = ()  # given to each attempt, it says
         self.resend = True  # outcomes not acknowledged, after each welcome
         self._keep = None
         self._stopping = threading.Event()
@@ -201,7 +206,7 @@ class FakeWorker:
         with self.changed:
             stream = self.stream
             stream.beats += 1
-            beat = W.Heartbeat(number=stream.beats, last_dispatch=self.last_dispatch)
+            beat = W.Heartbeat(number=stream.beats, last_dispatch=self.last_dispatch, **self.beats_say)
             for task_id, attempt in self.held:
                 beat.attempts.add(task_id=task_id, attempt=attempt)
             stream.send(W.WorkerMessage(heartbeat=beat))
@@ -210,21 +215,24 @@ class FakeWorker:
     def accepted(self, *refs):
         self.send(accepted=W.Accepted(attempts=_refs(refs)))
 
-    def refused(self, *refs, cause=W.RefusedAttempt.BUSY):
+    def refused(self, *refs, cause=W.RefusedAttempt.BUSY, text=""):
         with self.changed:
             for ref in refs:
                 self.held.pop(ref, None)
-        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause) for t, a in refs]))
+        self.send(refused=W.Refused(attempts=[W.RefusedAttempt(task_id=t, attempt=a, cause=cause, text=text) for t, a in refs]))
 
-    def started(self, *refs):
+    def started(self, *refs, devices=()):
         report = W.Started()
         for task_id, attempt in refs:
-            one = report.attempts.add(task_id=task_id, attempt=attempt)
+            one = report.attempts.add(task_id=task_id, attempt=attempt, devices=devices)
             one.started_at.GetCurrentTime()
         self.send(started=report)
 
-    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0):
-        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped)
+    def draining(self, mode=W.DRAIN_WAIT, within=None, resumed=False):
+        self.send(draining=W.Draining(mode=mode, within=within, resumed=resumed))
+
+    def log(self, ref, offset, data, stream=stubs.tasks.STDOUT, dropped=0, live=False):
+        message = W.Log(task_id=ref[0], attempt=ref[1], stream=stream, offset=offset, data=data, dropped_bytes=dropped, live=live)
         message.at.GetCurrentTime()
         self.send(log=message)
 
@@ -341,7 +349,7 @@ class FakeWorker:
         if not self.accept:
             return
         self.accepted(*refs)
-        self.started(*refs)
+        self.started(*refs, devices=self.devices)
         for ref in refs:
             outcome = self.policy(self.held[ref])
             if outcome is not None:
@@ -354,6 +362,7 @@ class FakeWorker:
             self.send(outcome=W.OutcomeReport(outcomes=outcomes))
 
     def _on_stop(self, stream, stop):
+        self.stop_messages.append(stop)
         for a in stop.attempts:
             self.stops.append(((a.task_id, a.attempt), stop.reason))
 
@@ -363,8 +372,13 @@ class FakeWorker:
             self.held.pop((v.task_id, v.attempt), None)
             self.ended.pop((v.task_id, v.attempt), None)
 
+    def _on_follow_log(self, stream, follow):
+        self.follows[follow.task_id, follow.attempt] = follow.on
+
     def _on_drain(self, stream, drain):
-        pass
+        self.drains.append(drain)
+        if self.obeys:
+            self.draining(mode=drain.mode, resumed=drain.resume, within=drain.within if drain.HasField("within") else None)
 
 
 def _refs(refs):

@@ -1,6 +1,10 @@
 """The program reins-worker, as tests start and end it."""
+import contextlib
 import os
+import pathlib
+import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -10,14 +14,18 @@ DEADLINE = 15  # seconds until something that does not happen fails the test
 
 
 class Worker:
-    def __init__(self, build_dir, folder, server, **flags):
+    def __init__(self, build_dir, folder, server, prefix=(), env=None, **flags):
         self.folder = folder
         self.state = folder / 'state'
         settings = {'server': server, 'id': 'w1', 'slots': 4, 'state-dir': self.state,
-                    'kill-grace': '1s', 'log-level': 'debug'}
+                    'kill-grace': '1s', 'log-level': 'debug',
+                    # Programs outlive a worker: what a test leaves running is to end with it.
+                    'drain': 'requeue', 'orphan-timeout': '5s'}
         settings.update({k.replace('_', '-'): v for k, v in flags.items()})
-        self.command = [str(build_dir / 'worker' / 'reins-worker')]
+        self.command = [*prefix, str(build_dir / 'worker' / 'reins-worker')]
         self.command += [f'--{k}={v}' for k, v in settings.items() if v is not None]
+        self.env = dict(env or {})  # of the agent, beside what the tests run with
+        self.pass_fds = ()
         self.process = None
         self.log_path = folder / 'worker.log'
 
@@ -25,8 +33,10 @@ class Worker:
         env = {k: v for k, v in os.environ.items() if not k.startswith('REINS_')}
         env['REINS_TOKEN'] = 'secret-token'
         env['HELLO_FROM_WORKER'] = 'yes'
+        env.update(self.env)
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env)
+            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, stdin=subprocess.DEVNULL, env=env,
+                                            pass_fds=self.pass_fds)
         return self
 
     def kill(self):
@@ -38,6 +48,36 @@ class Worker:
 
     def log(self):
         return self.log_path.read_text(errors='replace')
+
+    def supervisors(self):
+        """{name of the attempt's directory: pid} of those that live."""
+        found = {}
+        for f in self.state.glob('attempts/*/supervisor'):
+            try:
+                _, _, pid, ticks = struct.unpack_from('=IIqQ', f.read_bytes())
+            except (struct.error, FileNotFoundError):
+                continue
+            if start_ticks(pid) == ticks and alive(pid):
+                found[f.parent.name] = pid
+        return found
+
+    def kill_all(self):
+        """As when the machine goes: the agent first, so that it does not see its supervisors die."""
+        self.process.kill()
+        pids = list(self.supervisors().values())
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        for pid in pids:
+            wait_gone(pid)
+
+    def end_supervisors(self):
+        """Of an agent that has gone: told to end their trees."""
+        for pid in self.supervisors().values():
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
 
     def stop(self):
         """As an operator in a hurry: SIGTERM, and SIGTERM again."""
@@ -53,8 +93,18 @@ class Worker:
                     self.process.kill()
                     self.process.wait()
                     pytest.fail('the worker did not end on a second SIGTERM')
+        self.end_supervisors()
         text = self.log()
+        remove_cgroups(text)
         assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+def remove_cgroups(log):
+    """Of a worker that was killed and did not come back; as far as they are empty."""
+    for folder in set(re.findall(r' in (/\S*/reins-\S+) \(v', log)):
+        for path in [*pathlib.Path(folder).glob('*/'), pathlib.Path(folder)]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def alive(pid):
@@ -63,6 +113,14 @@ def alive(pid):
             return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def start_ticks(pid):
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            return int(f.read().rsplit(')', 1)[1].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def wait_gone(pid):
@@ -83,7 +141,8 @@ def start_worker(build_dir, tmp_path):
     def start(cluster, name='w1', **flags):
         folder = tmp_path / f'{name.replace("/", "_")}-{len(made)}'
         folder.mkdir()
-        made.append(Worker(build_dir, folder, cluster.url, **{'id': name, **cluster.worker_flags(name), **flags}))
+        server = flags.pop('server', cluster.url)
+        made.append(Worker(build_dir, folder, server, **{'id': name, **cluster.worker_flags(name), **flags}))
         return made[-1].start()
     yield start
     for w in made:

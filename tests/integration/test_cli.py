@@ -126,6 +126,8 @@ class Fake:
     def RetryTask(self, request, context):
         self.note('RetryTask', request, context)
         task = self.find(request.task_id, context)
+        if task.state not in (self.pb.Task.FAILED, self.pb.Task.CANCELLED):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, 'only one that is FAILED or CANCELLED')
         task.state = self.pb.Task.PENDING
         return task
 
@@ -358,6 +360,16 @@ def test_exit_codes(reins, fake, how, code):
     assert reins('submit', '--wait', '--', 'x').returncode == code
 
 
+def test_wait_says_that_the_result_was_dropped(reins, fake):
+    def finish(f, task):
+        task.result_bytes, task.result_dropped = 3 << 20, True
+        f.end(task, 'COMPLETED', 0, end='SUCCEEDED')
+    fake.finish = finish
+    done = reins('submit', '--wait', '--', 'true')
+    assert done.returncode == 0
+    assert b'was not kept' in done.stderr and b'3MiB' in done.stderr and b'limit' in done.stderr
+
+
 def test_wait_follows_a_log_as_it_grows(reins, fake):
     def finish(f, task):
         f.release[task.id] = threading.Event()
@@ -575,6 +587,16 @@ def test_wait_cancel_retry(reins, fake):
     assert r.returncode == 1 and b'COMPLETED' in r.stdout and b'exit code 9' in r.stdout
     r = reins('retry', bad.id)
     assert (r.returncode, fake.sent('RetryTask')[0].attempt) == (0, 1)
+    # Several: one that can't be retried does not keep the others from it.
+    fake.end(bad, 'FAILED', exit_code=9)
+    r = reins('retry', '-o', 'json', good.id, bad.id)
+    assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
+    assert [json.loads(line)['id'] for line in r.stdout.splitlines()] == [bad.id]
+    fake.end(bad, 'FAILED', exit_code=9)
+    assert reins('retry', '--attempt', '7', bad.id).returncode == 0 and fake.sent('RetryTask')[-1].attempt == 7
+    assert reins('retry').returncode == reins('retry', '--attempt', '1', good.id, bad.id).returncode == 64
+    assert reins('retry', str(uuid.uuid4())).returncode == 1
+    bad.state = fake.pb.Task.PENDING
     r = reins('cancel', '--reason', 'wrong data', good.id, bad.id)
     assert r.returncode == 1 and b'FAILED_PRECONDITION' in r.stderr
     assert fake.sent('CancelTask')[1].reason == 'wrong data'
@@ -583,7 +605,8 @@ def test_wait_cancel_retry(reins, fake):
 
 def test_workers(reins, fake):
     lines = reins('workers').stdout.decode().splitlines()
-    assert lines[0].split()[0] == 'WORKER' and 'gpus 0/2' in lines[1] and '1/4' in lines[1]
+    assert lines[0].split()[:4] == ['WORKER', 'STATE', 'SLOTS', 'GPUS']
+    assert lines[1].split()[:5] == ['gpu-1', 'CONNECTED', '1/4', '0/2', 'all']
     assert lines[2].startswith('cpu-with-a-long-name') and 'DRAINING' in lines[2]
     assert len(lines) == 3
 
@@ -672,4 +695,6 @@ def test_flags_before_the_command_and_help(reins, fake):
         r = reins(*args)
         assert (r.returncode, r.stderr) == (0, b'') and r.stdout
     assert reins().returncode == 64
+    listed = reins('--help').stdout.decode()
+    assert 'retry' in listed and 'queues' not in listed  # no server answers those yet
     assert not fake.requests

@@ -161,6 +161,20 @@ def test_one_of_them_dies(make_dev, victim, other):
     assert f'{victim} was ended by signal 9' in dev.log()
 
 
+def test_another_worker_of_its_id(make_dev, build_dir, tmp_path):
+    """Somebody starts a worker of the same id: the newer one wins, and we say why we end."""
+    dev = make_dev().start()
+    other = subprocess.Popen([str(build_dir / 'worker' / 'reins-worker'), f'--server={dev.url}', '--id=dev',
+                              f'--state-dir={tmp_path}/other'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        assert dev.process.wait(DEADLINE) == 1
+        assert re.search(r'^reins dev: reins-worker ended with exit code 1: .*has taken over the id "dev"', dev.log(), re.M)
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_killed_itself_nothing_is_left(make_dev):
     dev = make_dev().start()
     children = dev.children()

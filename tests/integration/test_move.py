@@ -60,8 +60,18 @@ class Embedded:
         with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True) as db:
             return db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
-    def bytes(self):
-        return [p.read_bytes() for p in (self.path, self.path.with_name("reins.db-logs"))]
+    def content(self):
+        """All rows of the source, without the mark."""
+        found = {}
+        for name in ("reins.db", "reins.db-logs"):
+            with sqlite3.connect(f"file:{self.path.with_name(name)}?mode=ro", uri=True) as db:
+                for (table,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+                    found[name, table] = sorted(r for r in map(repr, db.execute(f"SELECT * FROM {table}")) if "moved_to" not in r)
+        return found
+
+    def mark(self):
+        with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True) as db:
+            return [value for (value,) in db.execute("SELECT value FROM meta WHERE key = 'moved_to'")]
 
     def check_counts(self):
         for table in TABLES:
@@ -72,7 +82,7 @@ class Embedded:
         """Of all rows in Postgres."""
         return [
             self.cluster.sql(f"SELECT count(*), coalesce(sum(hashtext(x::text)), 0) FROM reins.{t} x")[0]
-            for t in [*TABLES, "log"]
+            for t in [*TABLES, "log", "metric"]
         ]
 
     def marks(self):
@@ -163,9 +173,9 @@ def test_all_goes_along(embedded, make_worker):
     assert b"".join(d for _, _, d in log) == b"first\n\x00\x01\xfelast"
     store_id, session = worker.stream.welcome.store_id, worker.session
     assert cluster.stop() == 0
-    content = embedded.bytes()
+    before_move = embedded.content()
     said = embedded.move()
-    assert embedded.bytes() == content, "the source has changed"
+    assert embedded.content() == before_move, "the source has changed"
     assert re.search(rf"^task +{len(before)} +{len(before)} ", said, re.M), said
     assert store_id in said
     embedded.check_counts()
@@ -240,7 +250,7 @@ def test_a_log_left_behind_by_a_kill(embedded):
     assert {t.id for t in cluster.list_all(page_size=1000)} == set(ids)
     # And the file is still a store.
     cluster.stop()
-    cluster.flags["store"] = f"sqlite:{embedded.path}"
+    cluster.flags.update({"store": f"sqlite:{embedded.path}", "ignore-moved": "true"})
     cluster.start()
     assert len(cluster.list_all(page_size=1000)) == 20
 
@@ -299,7 +309,8 @@ def test_no_column_is_forgotten(embedded):
     """Who adds a table or a column to a store must say in server/move/move_tables.c whether it goes along."""
     cluster = embedded.start()
     cluster.stop()
-    moved = {"task": 21, "ready": 17, "delayed": 17, "running": 23, "ended": 18, "attempt": 14, "idempotency": 3, "worker": 6, "log": 5}
+    moved = {"task": 24, "ready": 20, "delayed": 20, "running": 27, "ended": 25, "attempt": 20, "idempotency": 3, "worker": 12,
+             "log": 5, "metric": 4}
     embedded.on_postgres()
     there = dict(cluster.sql(
         "SELECT c.relname::text, count(*)::int FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
@@ -309,7 +320,44 @@ def test_no_column_is_forgotten(embedded):
     for path in (embedded.path, embedded.path.with_name("reins.db-logs")):
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
             here.update(db.execute("SELECT m.name, count(*) FROM sqlite_schema m, pragma_table_info(m.name) WHERE m.type = 'table' GROUP BY 1"))
-    assert here == {**moved, "ended": 19, "worker": 5, "meta": 2, "master": 4, "log_task": 2}
+    assert here == {**moved, "ended": 26, "worker": 11, "meta": 2, "master": 4, "log_task": 2}
+
+
+# Columns that a task need not have, with a value for each, as the two stores show it.
+WHEN = 1_700_000_000_000_000
+OPTIONAL = {
+    "task": {"handler": "h", "custom": "licenses=2", "expires": WHEN},
+    "ready": {"handler": "h", "custom": "licenses=2", "expires": WHEN, "open_worker": "w1"},
+    "delayed": {"handler": "h", "custom": "licenses=2", "expires": WHEN},
+    "running": {"handler": "h", "custom": "licenses=2", "devices": "GPU-1 2", "cause": "cancelled: why \u00e4"},
+    "ended": {"session": 7, "lease_ns": 9, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1,
+              "instance": bytes(range(16))},
+    "attempt": {"session": 7, "devices": "GPU-1 2", "log_dropped": 5, "cause": "why", "oom_killed": 1, "instance": bytes(range(16))},
+    "worker": {"info": b"\x00\xff", "drain_mode": 2, "drain_within_ns": 11, "drain_reason": "new disk", "heard": WHEN},
+}
+
+
+def test_what_a_task_need_not_have_goes_along(embedded, make_worker):
+    cluster = embedded.start()
+    made = fill(cluster, make_worker(cluster, policy=end_by_name, slots=8, queues=["default"]))
+    assert made["bad"] and cluster.stop() == 0
+    with sqlite3.connect(embedded.path) as db:
+        for table, values in OPTIONAL.items():
+            names = [f"{n}_us" if values[n] == WHEN else n for n in values]
+            assert db.execute(f"UPDATE {table} SET {', '.join(n + ' = ?' for n in names)}", list(values.values())).rowcount > 0, table
+    with sqlite3.connect(embedded.path.with_name("reins.db-logs")) as db:
+        db.execute("INSERT INTO metric VALUES (?, 1, 3, ?)", (uuid.UUID(made["ok"][0]).bytes, b"\x00point"))
+    embedded.move()
+    embedded.on_postgres()
+    shown = {n: f"(extract(epoch FROM {n}_at) * 1000000)::int8" for n in ("expires", "heard")}
+    shown |= {"instance": "uuid_send(instance)", "oom_killed": "oom_killed::int"}
+    for table, values in OPTIONAL.items():
+        columns = ", ".join(shown.get(n, n) for n in values)
+        rows = {tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
+                for row in cluster.sql(f"SELECT {columns} FROM reins.{table}")}
+        assert rows == {tuple(values.values())}, table
+    assert [(a, n, bytes(p)) for a, n, p in cluster.sql("SELECT attempt, number, point FROM reins.metric")] == [(1, 3, b"\x00point")]
+    assert cluster.sql("SELECT count(*) FROM reins.metric_other") == [(0,)]
 
 
 # ---- refusals ----
@@ -361,10 +409,62 @@ def test_moved_once(embedded):
     submit_many(cluster, 1)
     cluster.stop()
     assert "nothing is left to do" in embedded.move()
-    cluster.flags["store"] = f"sqlite:{embedded.path}"
+    cluster.flags.update({"store": f"sqlite:{embedded.path}", "ignore-moved": "true"})
     cluster.start().stop()
     assert "was moved there before" in embedded.move(64)
     assert cluster.sql("SELECT count(*) FROM reins.task") == [(4,)]
+
+
+def refused_start(cluster):
+    """What a reinsd says that ends by itself."""
+    before = len(cluster.log())
+    cluster.start(wait=False)
+    assert cluster.process.wait(PATIENCE) == 69
+    return cluster.log()[before:]
+
+
+def test_the_source_is_marked(embedded):
+    """Nobody runs both: a master refuses the file that was moved, names where to, and how to go back."""
+    cluster = embedded.start()
+    ids = submit_many(cluster, 3, queue="later")
+    cluster.stop()
+    assert embedded.mark() == []
+    embedded.move()
+    target = f"database {cluster.database} on 127.0.0.1:{cluster.postgres.port}"
+    assert embedded.mark() == [target]
+    for _ in range(2):
+        said = refused_start(cluster)
+        assert f"was moved to {target}" in said and "--ignore-moved" in said, said
+    # Nor does it go to a second place.
+    other = cluster.postgres.create_database()
+    try:
+        said = embedded.move(64, target=cluster.postgres.url(other))
+        assert target in said and "--ignore-moved" in said
+        assert cluster.postgres.execute(other, "SELECT count(*) FROM reins.task") == [(0,)]
+        # Going back: once, and the mark is gone.
+        cluster.flags["ignore-moved"] = "true"
+        cluster.start()
+        assert [t.id for t in reversed(cluster.list_all())] == ids
+        cluster.stop()
+        assert embedded.mark() == []
+        del cluster.flags["ignore-moved"]
+        cluster.start().stop()
+        embedded.move(target=cluster.postgres.url(other))
+        assert embedded.mark() == [target.replace(cluster.database, other)]
+    finally:
+        cluster.postgres.drop_database(other)
+
+
+@needs_crash_points
+def test_killed_before_the_mark(embedded):
+    """The same command finds all done and marks the source."""
+    cluster = embedded.start()
+    submit_many(cluster, 3)
+    cluster.stop()
+    embedded.move(-signal.SIGKILL, env={"REINS_CRASH_POINT": "move-finished"})
+    assert embedded.mark() == []
+    assert "nothing is left to do" in embedded.move()
+    assert len(embedded.mark()) == 1
 
 
 # ---- interruptions ----

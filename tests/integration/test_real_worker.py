@@ -112,11 +112,11 @@ def test_an_outcome_of_while_the_master_was_away(cluster, start_worker):
     assert (done.state, done.exit_code, done.attempt) == (State.FAILED, 9, 1)
 
 
-def test_a_killed_worker_that_comes_back_runs_it_again(cluster, start_worker):
+def test_a_machine_that_comes_back_runs_it_again(cluster, start_worker):
     w = start_worker(cluster)
     t = cluster.submit(command=['sh', '-c', 'echo $$; [ $REINS_ATTEMPT = 2 ] || sleep 300'])
     pid = int(first_log(cluster, t.id))
-    w.kill()
+    w.kill_all()
     w.start()
     done = cluster.finished(t.id)
     assert (done.state, done.attempt) == (State.COMPLETED, 2)
@@ -128,14 +128,14 @@ def test_a_killed_worker_is_replaced_by_another(quick, start_worker):
     w = start_worker(cluster)
     t = cluster.submit(command=['sh', '-c', 'echo $$; [ $REINS_ATTEMPT = 2 ] || sleep 300'])
     first_log(cluster, t.id)
-    w.kill()
+    w.kill_all()
     start_worker(cluster, 'w2')
     done = cluster.finished(t.id)
     assert (done.state, done.attempt, done.worker_id) == (State.COMPLETED, 2, 'w2')
 
 
 def test_an_exclusive_task_of_a_paused_worker(quick, start_worker):
-    """The agent stands still: its lease ends; when it wakes it ends the tree, and the second attempt stands."""
+    """The agent stands still: its lease ends; the supervisor ends the tree, and the second attempt stands."""
     cluster = quick
     w = start_worker(cluster, kill_grace='200ms')
     t = cluster.submit(command=['sh', '-c', 'echo $$; [ $REINS_ATTEMPT = 2 ] || sleep 300'], exclusive=True)

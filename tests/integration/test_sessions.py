@@ -478,6 +478,12 @@ REF = dict(task_id="01890a5d-ac96-774b-bcce-b302099a8057", attempt=1)
     (dict(store_id="01890a5d-ac96-774b-bcce-b302099a8057"), grpc.StatusCode.DATA_LOSS),
     (dict(attempts=[W.HeldAttempt(task_id="x", attempt=1)]), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(attempts=[W.HeldAttempt(task_id=REF["task_id"], attempt=0)]), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(handlers=["a b"]), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(handlers=[""]), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(handlers=[f"h{i}" for i in range(1001)]), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(resources=stubs.task.Resources(custom={"a b": 1})), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(resources=stubs.task.Resources(custom={"a": -1})), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(resources=stubs.task.Resources(custom={f"a{i}": 1 for i in range(17)})), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(resources=stubs.task.Resources(gpus=-1)), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(resources=stubs.task.Resources(memory_bytes=-5)), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(resources=stubs.task.Resources(cpu_millis=-5)), grpc.StatusCode.INVALID_ARGUMENT),
@@ -602,11 +608,13 @@ def test_numbers_of_a_log_that_no_program_makes(either, make_worker):
             cluster.read_logs(ref[0], **fields)
     for log_end, shown in ((-5, 0), (-2**63, 0), (2**63 - 1, 2**62), (4, 4)):
         ref = worker.wait_dispatch(cluster.submit().id)
-        worker.log(ref, 2**62, b"beyond every limit")
+        worker.log(ref, 2**62, b"after a long gap")
         worker.outcome(ref, log_end=log_end)
         assert worker.wait_verdict(ref) == Verdict.RECORDED
         assert cluster.get(ref[0]).attempts[0].log_bytes == shown
-        assert cluster.read_logs(ref[0]) == []
+        gap, last = cluster.read_logs(ref[0])
+        assert (gap.offset, gap.dropped_bytes, gap.data) == (0, 2**62, b"")
+        assert (last.offset, last.dropped_bytes, last.data) == (2**62, 0, b"after a long gap")
 
 
 def test_an_attempt_listed_twice_is_adopted_once(either, make_worker):

@@ -8,6 +8,8 @@
 #define FAULTS_END (40 * NS_PER_S)
 #define HEALED_END (300 * NS_PER_S) /* virtual time after the faults by which everything must have ended */
 
+const char *const sim_handlers[3] = { "x", "y", "nobody" };
+
 static bool msg_less(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct msg *x = container_of(a, struct msg, node), *y = container_of(b, struct msg, node);
@@ -155,7 +157,7 @@ void net_cut(struct sim *s, uint64_t conn, bool told)
 /* ---- faults ---- */
 
 enum fault { F_CUT, F_PARTITION, F_AGENT, F_MACHINE, F_PAUSE, F_MASTER, F_MASTER_BETWEEN, F_STORE, F_LEASE, F_FLUSH,
-	     F_CANCEL, F_GONE, FAULTS };
+	     F_CANCEL, F_RETRY, F_SUPERVISOR, F_GONE, F_DRAIN, F_DETACH, FAULTS };
 
 static void on_worker_back(struct sim *s, struct msg *m) { worker_start(s, m->worker); }
 static void on_store_back(struct sim *s, struct msg *m) { store_set(s, true, 0); }
@@ -205,6 +207,8 @@ static void strike(struct sim *s, enum fault f)
 		break;
 	case F_FLUSH: lease_set(s, s->lease.up, true); break;
 	case F_CANCEL: client_cancel(s, (int)rng_below(&s->rng, (uint64_t)s->n_tasks)); break;
+	case F_RETRY: client_retry(s, (int)rng_below(&s->rng, (uint64_t)s->n_tasks)); break;
+	case F_SUPERVISOR: worker_lose_run(s, w); break;
 	case F_GONE:
 		/* One stays that fits everything. The master often dies with it, and does not know that it ever was. */
 		if (w > 0 && sim_chance(s, 30)) {
@@ -215,6 +219,8 @@ static void strike(struct sim *s, enum fault f)
 				master_crash(s);
 		}
 		break;
+	case F_DRAIN: operator_drain(s, w, !s->store.drained[w]); break;
+	case F_DETACH: worker_detach(s, w, sim_between(s, 5, 60) * NS_PER_S); break;
 	case FAULTS: break;
 	}
 }
@@ -268,6 +274,7 @@ static void on_heal(struct sim *s, struct msg *m)
 		master_start(s);
 	for (int i = 0; i < s->n_workers; i++) {
 		s->w[i].refuse_percent = s->w[i].late_percent = 0;
+		operator_drain(s, i, false);
 		worker_start(s, i);
 	}
 	on_check(s, m);
@@ -289,7 +296,12 @@ static void prepare(struct sim *s)
 			.priority = sim_chance(s, 30) ? (int)sim_between(s, -2, 2) : 0,
 			.queue = (int)sim_between(s, 0, 2),
 			.exclusive = exclusives && sim_chance(s, 40),
+			.handler = sim_chance(s, 30) ? sim_handlers[rng_below(&s->rng, 2)] : NULL,
+			.custom = sim_chance(s, 20) ? (sim_chance(s, 50) ? "lic=1" : "lic=2") : NULL,
+			.expiry = sim_chance(s, 15) ? sim_between(s, NS_PER_MS, 20 * NS_PER_S) : 0,
 		};
+		if (s->tasks[i].expiry && sim_chance(s, 40))
+			s->tasks[i].handler = sim_handlers[2];
 		sim_at(s, s->now + sim_between(s, 0, FAULTS_END * 3 / 4), on_submit)->index = i;
 	}
 	/* Each history has its own mix of faults; a tenth has none. */

@@ -4,10 +4,13 @@
  * a time of faults and then heals; at its end every accepted task must have ended.  What is checked:
  *
  *   each accepted task gets exactly one terminal record, and none is lost
- *   each attempt's outcome is recorded at most once
+ *   each attempt's outcome is recorded at most once, and not after a retry has closed it
  *   a task is COMPLETED only if its worker really finished that attempt with success
  *   an exclusive task never runs twice at a time
- *   no worker holds more than it has slots for
+ *   a worker that an operator drains is given nothing
+ *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
+ *   no worker holds more than it has slots and counted resources for, or what it can't run
+ *   a task with an expiry ends by it, or was given out before
  *   the core's own bookkeeping (core_check), after every step */
 #ifndef REINS_SIM_H
 #define REINS_SIM_H
@@ -53,7 +56,9 @@ struct row {
 	int key;                 /* of idempotency: index of the client's task */
 	int worker;              /* of the newest attempt; -1 none */
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int64_t session, lease_ns, due_at;
+	int64_t session, lease_ns, due_at, expires_at; /* expires_at: 0: never, or given out before */
+	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
+	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
 	bool wish;
 	int lost, ends;          /* terminal records: must be one */
@@ -69,6 +74,8 @@ struct sim_store {
 	int by_key[SIM_TASKS];   /* row, -1 none */
 	int64_t seq;
 	int64_t sessions[SIM_WORKERS];
+	bool drained[SIM_WORKERS]; /* the wish of an operator */
+	int64_t detached_until[SIM_WORKERS];
 	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
 	int64_t last_apply[32], last_answer[32];
 };
@@ -92,6 +99,9 @@ struct master {
 	struct msg *outbox[8192];
 	int n_outbox;
 	int64_t crash_in;        /* effects until it dies; -1: no */
+	/* what the core was told */
+	bool wished[SIM_WORKERS];
+	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS];
 };
 
 enum run_state { RUN_HELD, RUN_RUNNING, RUN_ENDED };
@@ -99,8 +109,9 @@ struct run {
 	struct core_attempt at;
 	uint64_t gen;
 	enum run_state state;
-	bool exclusive, succeeded, stopped;
+	bool exclusive, succeeded, stopped, lost;
 	int64_t lease_ns;
+	const struct core_task *t;
 };
 
 struct sim_worker {
@@ -109,8 +120,12 @@ struct sim_worker {
 	bool gone;               /* it never comes back */
 	int64_t paused_until;
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int slots, gpus;
-	bool enforces, in_process;
+	bool drains;             /* takes no tasks: it was told to */
+	bool deaf;               /* to such words */
+	int slots, gpus, licences;
+	char custom[16];
+	bool enforces, in_process, commands;
+	int handlers;            /* how many of sim_handlers, from the first */
 	const char *queue;       /* NULL: all */
 	uint64_t conn;           /* 0: none */
 	bool welcomed;
@@ -132,12 +147,14 @@ struct conn {
 struct outcome {
 	int worker;
 	struct core_attempt at;
-	bool succeeded, stopped;
+	bool succeeded, stopped, lost;
 };
 
 struct client_task {
 	bool wanted, accepted, exclusive;
 	int priority, queue;
+	const char *handler, *custom;
+	int64_t expiry;          /* 0: none */
 	uint64_t asked;          /* number of the newest try */
 };
 
@@ -168,6 +185,8 @@ struct sim {
 };
 
 /* ---- sim.c ---- */
+/* The last is one that no worker has. */
+extern const char *const sim_handlers[3];
 bool sim_run(struct sim *s, uint64_t seed, bool trace); /* true: all promises were kept */
 struct msg *sim_at(struct sim *s, int64_t at, void (*run)(struct sim *, struct msg *));
 void sim_violation(struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -185,11 +204,14 @@ void master_crash(struct sim *s);
 void master_deliver(struct sim *s, struct msg *m);
 void client_submit(struct sim *s, int task);
 void client_cancel(struct sim *s, int task);
+void operator_drain(struct sim *s, int w, bool on);
+void client_retry(struct sim *s, int task);
 /* ---- sim_store.c ---- */
 void store_init(struct sim *s);
 void store_effect(struct sim *s, const struct core_effect *f);
 void store_insert_direct(struct sim *s, int row);
 void store_cancel(struct sim *s, int row);
+void store_retry(struct sim *s, int row);
 void store_set(struct sim *s, bool up, int64_t back_at);
 /* ---- sim_lease.c ---- */
 void lease_effect(struct sim *s, const struct core_effect *f);
@@ -200,6 +222,12 @@ void worker_receive(struct sim *s, int w, uint64_t conn, const struct core_effec
 void worker_start(struct sim *s, int w);
 /* The agent dies. `machine`: its programs and its state directory too. */
 void worker_kill(struct sim *s, int w, bool machine);
+/* An operator's wish has reached it. */
+void worker_drain(struct sim *s, int w);
+/* Its agent ends and leaves the programs running, to be back in about `ns`. */
+void worker_detach(struct sim *s, int w, int64_t ns);
+/* The supervisor of one of its programs dies, and the program with it: nobody knows how that ended. */
+void worker_lose_run(struct sim *s, int w);
 void worker_conn_lost(struct sim *s, int w, uint64_t conn);
 /* ---- network, sim.c ---- */
 void net_to_master(struct sim *s, struct msg *m);  /* m.conn, m.ev */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int number_of(const char *worker) { return (int)strtol(worker + 1, NULL, 10); }
+
 static void on_restart(struct sim *s, struct msg *m)
 {
 	if (!s->m.up)
@@ -70,7 +72,14 @@ static void execute(struct sim *s, const struct core_effect *f)
 		return;
 	case CORE_DO_OWN:
 	case CORE_DO_DROP:
+	case CORE_DO_WORKER_GONE:
 		return;
+	case CORE_DO_DETACHED: {
+		int w = number_of(f->worker);
+		if (s->store.up && s->store.sessions[w] == f->session)
+			s->store.detached_until[w] = f->detach_ns ? s->now + f->detach_ns : 0;
+		return;
+	}
 	case CORE_DO_WELCOME:
 	case CORE_DO_HEARTBEAT_ACK:
 	case CORE_DO_DISPATCH:
@@ -93,6 +102,55 @@ static void execute(struct sim *s, const struct core_effect *f)
 	}
 }
 
+/* What the core knows from this turn on of drains; `ret_off`: of whom it heard that the wish is gone. */
+static void note_drains(struct sim *s, const struct core_event *ev, int n, bool ret_off[static SIM_WORKERS])
+{
+	struct master *m = &s->m;
+	for (int i = 0; i < n; i++) {
+		bool opened = ev[i].type == CORE_EV_SESSION_OPENED && ev[i].opened.ok;
+		if (!opened && ev[i].type != CORE_EV_DRAIN_WISH)
+			continue;
+		int w = number_of(opened ? ev[i].opened.worker : ev[i].drain_wish.worker);
+		m->wished[w] = opened ? ev[i].opened.drain_wish : ev[i].drain_wish.on;
+		ret_off[w] |= !m->wished[w];
+	}
+}
+
+static void note_detached(struct sim *s, const struct core_event *ev, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct core_worker_view v;
+		int w = s->conns[ev[i].peer].worker;
+		if (ev[i].type != CORE_EV_DRAINING || !core_worker(s->m.core, s->w[w].id, &v) || v.peer != ev[i].peer)
+			continue;
+		s->m.detached_until[w] = ev[i].draining.on && ev[i].draining.detach_ns ? s->now + ev[i].draining.detach_ns : 0;
+		s->m.detached_session[w] = v.session;
+	}
+}
+
+static void check_drains(struct sim *s, const bool was[static SIM_WORKERS], const bool off[static SIM_WORKERS])
+{
+	struct master *m = &s->m;
+	for (size_t i = 0; i < m->out.n; i++) {
+		const struct core_effect *f = &m->out.at[i];
+		bool gives = f->type == CORE_DO_PREEMPT || f->type == CORE_DO_DISPATCH || f->type == CORE_DO_CLAIM;
+		int w = f->worker ? number_of(f->worker) : 0;
+		if (gives && was[w] && !off[w])
+			sim_violation(s, "row %d is given to %s, which an operator drains", row_of(&f->at.task), s->w[w].id);
+		if (f->type != CORE_DO_TAKE_BACK || f->cause != CORE_CAUSE_WORKER_LOST)
+			continue;
+		const struct row *r = &s->store.rows[row_of(&f->at.task)];
+		w = r->worker;
+		if (w < 0 || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
+			continue;
+		bool here = f->session == m->detached_session[w] && s->now < m->detached_until[w];
+		bool stored = f->session == s->store.sessions[w] && s->now < s->store.detached_until[w];
+		if (here || stored)
+			sim_violation(s, "row %d/%d is taken from %s, which left it running", row_of(&f->at.task), f->at.attempt,
+				      s->w[w].id);
+	}
+}
+
 static void set_wake(struct sim *s);
 
 static void turn(struct sim *s)
@@ -105,12 +163,17 @@ static void turn(struct sim *s)
 	m->n_inbox = 0;
 	m->turn_set = false;
 	s->steps++;
+	bool was[SIM_WORKERS], off[SIM_WORKERS] = { false };
+	memcpy(was, m->wished, sizeof(was));
+	note_drains(s, ev, n, off);
 	core_step(m->core, s->now, ev, (size_t)n, &m->out);
+	note_detached(s, ev, n);
 	for (int i = 0; i < n; i++) {
 		free(m->inbox[i]->mem);
 		free(m->inbox[i]);
 	}
 	core_check(m->core);
+	check_drains(s, was, off);
 	for (size_t i = 0; i < m->out.n; i++) {
 		if (m->crash_in == 0) {
 			master_crash(s);
@@ -153,6 +216,9 @@ void master_deliver(struct sim *s, struct msg *d)
 		free(d);
 		return;
 	}
+	/* The engine knows of what was stored since the session was asked for. */
+	if (d->ev.type == CORE_EV_SESSION_OPENED && d->ev.opened.ok)
+		d->ev.opened.drain_wish = s->store.drained[number_of(d->ev.opened.worker)];
 	if (d->ev.type == CORE_EV_INSERTED) {
 		int row = row_of(&d->ev.task.id), task = s->store.rows[row].key;
 		if (d->ev.inserted != CORE_INSERT_FAILED)
@@ -162,7 +228,9 @@ void master_deliver(struct sim *s, struct msg *d)
 			struct core_task *ready = xcalloc(1, sizeof(*ready));
 			*ready = d->ev.task;
 			d->mem = ready;
+			int64_t expires_in_ns = d->ev.expires_in_ns;
 			d->ev = (struct core_event){ .type = CORE_EV_READY, .ready = { ready, 1 } };
+			d->ev.expires_in_ns = expires_in_ns;
 		}
 	}
 	m->inbox[m->n_inbox++] = d;
@@ -188,6 +256,8 @@ void master_start(struct sim *s)
 	m->epoch++;
 	m->turn_set = false;
 	m->crash_in = -1;
+	memset(m->wished, 0, sizeof(m->wished));
+	memset(m->detached_until, 0, sizeof(m->detached_until));
 	struct msg *d = sim_at(s, s->now, NULL);
 	d->ev.type = CORE_EV_STORE;
 	d->ev.up = s->store.up;
@@ -219,6 +289,8 @@ void client_submit(struct sim *s, int task)
 		.queue = queues[t->queue],
 		.priority = t->priority,
 		.exclusive = t->exclusive,
+		.handler = t->handler,
+		.custom = t->custom,
 		.need.gpus = task % 7 == 0,
 		.lease_ttl_ns = task % 5 == 0 ? 20 * NS_PER_S : 0,
 		.max_attempts = 1 + task % 3,
@@ -245,4 +317,42 @@ void client_cancel(struct sim *s, int task)
 	int row = s->store.by_key[task];
 	if (s->m.up && s->store.up && row >= 0)
 		store_cancel(s, row);
+}
+
+static void on_drain_told(struct sim *s, struct msg *m)
+{
+	worker_drain(s, m->worker);
+}
+
+/* Stored; this master hears of it at once, or with the worker's next session. */
+void operator_drain(struct sim *s, int w, bool on)
+{
+	if (!s->store.up || s->store.drained[w] == on)
+		return;
+	sim_trace(s, "%s is %s", s->w[w].id, on ? "drained" : "to take tasks again");
+	s->store.drained[w] = on;
+	sim_at(s, s->now + sim_latency(s), on_drain_told)->worker = w;
+	if (!s->m.up)
+		return;
+	struct msg *d = sim_at(s, s->now, NULL);
+	d->ev.type = CORE_EV_DRAIN_WISH;
+	d->ev.drain_wish.worker = s->w[w].id;
+	d->ev.drain_wish.on = on;
+	master_deliver(s, d);
+}
+
+/* The next that may be retried, from `task` on; one that waits with an open attempt is cancelled for it first. */
+void client_retry(struct sim *s, int task)
+{
+	for (int i = 0; i < s->n_tasks && s->m.up && s->store.up; i++) {
+		int row = s->store.by_key[(task + i) % s->n_tasks];
+		enum row_state st = row >= 0 ? s->store.rows[row].state : ROW_NONE;
+		bool open = st == ROW_PENDING && s->store.rows[row].open;
+		if (st != ROW_FAILED && st != ROW_CANCELLED && !open)
+			continue;
+		if (open)
+			store_cancel(s, row);
+		store_retry(s, row);
+		return;
+	}
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RETRIES_MAX 3 /* attempts are counted in bits of 64 */
+
 static const char *const queue_names[] = { "a", "b", "c" };
 
 void store_init(struct sim *s)
@@ -28,6 +30,8 @@ static void set_state(struct sim *s, struct row *r, enum row_state to)
 		r->ends++;
 	r->state = to;
 	r->open = false;
+	if (to == ROW_RUNNING)
+		r->expires_at = 0;
 	sim_trace(s, "  store: row %d (task %d) is %d, attempt %d", row_of(&r->t.id), r->key, to, r->t.attempt);
 }
 
@@ -53,6 +57,8 @@ static void do_insert(struct sim *s, struct msg *m)
 	}
 	*by_key = row_of(&r->t.id);
 	r->t.seq = ++s->store.seq;
+	if (s->tasks[r->key].expiry)
+		r->expires_at = s->now + s->tasks[r->key].expiry;
 	if (m->ef.worker) {
 		r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
@@ -63,6 +69,7 @@ static void do_insert(struct sim *s, struct msg *m)
 	} else {
 		set_state(s, r, ROW_PENDING);
 		m->ev.due_in_ns = max_i64(0, r->due_at - s->now);
+		m->ev.expires_in_ns = s->tasks[r->key].expiry;
 	}
 	m->ev.inserted = CORE_INSERT_CREATED;
 	m->ev.task = r->t;
@@ -74,7 +81,7 @@ static void do_claim(struct sim *s, struct msg *m)
 	m->ev.type = CORE_EV_CLAIMED;
 	m->ev.at = m->ef.at;
 	m->ev.claimed = CORE_CLAIM_LOST;
-	if (r->state != ROW_PENDING || r->due_at > s->now)
+	if (r->state != ROW_PENDING || r->due_at > s->now || (r->expires_at && r->expires_at <= s->now))
 		return;
 	r->t.attempt++;
 	r->worker = (int)strtol(m->ef.worker + 1, NULL, 10);
@@ -96,6 +103,22 @@ static bool names_attempt(const struct row *r, const struct core_attempt *at, in
 #endif
 }
 
+/* After a client's retry no attempt from before may change anything. */
+static void check_open(struct sim *s, const struct row *r, const char *what)
+{
+	if (r->t.attempt <= r->closed)
+		sim_violation(s, "task %d attempt %d: %s after a retry of attempt %d", r->key, r->t.attempt, what, r->closed);
+}
+
+/* After the failure that has just been counted. */
+static int64_t asked_delay(const struct row *r)
+{
+	double ns = (double)r->t.backoff_initial_ns;
+	for (int i = 1; i < r->t.failures; i++)
+		ns *= r->t.backoff_multiplier;
+	return (int64_t)(ns < (double)r->t.backoff_max_ns ? ns : (double)r->t.backoff_max_ns);
+}
+
 static void do_record(struct sim *s, struct msg *m)
 {
 	struct row *r = row_get(s, &m->ef.at.task);
@@ -112,6 +135,7 @@ static void do_record(struct sim *s, struct msg *m)
 	}
 	if (r->recorded & bit)
 		sim_violation(s, "task %d attempt %d: outcome recorded twice", r->key, o->at.attempt);
+	check_open(s, r, "recorded");
 	r->recorded |= bit;
 	m->ev.recorded.verdict = CORE_RECORD_RECORDED;
 	if (o->succeeded) {
@@ -120,13 +144,14 @@ static void do_record(struct sim *s, struct msg *m)
 		set_state(s, r, ROW_COMPLETED);
 	} else if (r->wish) {
 		set_state(s, r, ROW_CANCELLED);
-	} else if (!o->stopped && ++r->t.failures >= r->t.max_attempts) {
+	} else if (o->lost ? ++r->lost >= LOST_LIMIT : !o->stopped && ++r->t.failures >= r->t.max_attempts) {
 		set_state(s, r, ROW_FAILED);
 	} else {
+		int64_t in = o->lost || o->stopped ? 0 : max_i64(m->ef.retry_in_ns, asked_delay(r));
 		set_state(s, r, ROW_PENDING);
-		r->due_at = s->now + m->ef.retry_in_ns;
+		r->due_at = s->now + in;
 		m->ev.recorded.pending_again = true;
-		m->ev.recorded.retry_in_ns = m->ef.retry_in_ns;
+		m->ev.recorded.retry_in_ns = in;
 		m->ev.task = r->t;
 	}
 }
@@ -142,6 +167,7 @@ static void do_take_back(struct sim *s, struct msg *m)
 		return;
 	}
 	m->ev.taken_back = CORE_TAKE_BACK_ENDED;
+	r->free_at = s->now + r->lease_ns;
 	if (r->wish) {
 		set_state(s, r, ROW_CANCELLED);
 	} else if (m->ef.counted && ++r->lost >= LOST_LIMIT) {
@@ -177,6 +203,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.ok = true;
 	e->opened.session = ++s->store.sessions[w];
 	s->store.opened_by[w] = m->epoch;
+	s->store.detached_until[w] = 0;
 	e->opened.adopted = l->adopted;
 	e->opened.waiting = l->waiting;
 	e->opened.requeued = l->requeued;
@@ -192,6 +219,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 			continue;
 		}
 		listed[row_of(&at->task)] = true;
+		check_open(s, r, "adopted");
 		if (r->state == ROW_PENDING)
 			set_state(s, r, ROW_RUNNING);
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
@@ -278,6 +306,26 @@ static void do_due(struct sim *s, struct msg *m)
 	}
 }
 
+static void do_expire(struct sim *s, struct msg *m)
+{
+	struct uuid *at = list_new(m, (size_t)s->store.n_rows, sizeof(*at));
+	m->ev.type = CORE_EV_EXPIRED;
+	m->ev.expired.at = at;
+	m->ev.expired.ok = true;
+	m->ev.expired.next_in_ns = -1;
+	for (int i = 0; i < s->store.n_rows; i++) {
+		struct row *r = &s->store.rows[i];
+		if (r->state != ROW_PENDING || !r->expires_at)
+			continue;
+		if (r->expires_at <= s->now) {
+			set_state(s, r, ROW_FAILED);
+			at[m->ev.expired.n++] = r->t.id;
+		} else if (m->ev.expired.next_in_ns < 0 || r->expires_at - s->now < m->ev.expired.next_in_ns) {
+			m->ev.expired.next_in_ns = r->expires_at - s->now;
+		}
+	}
+}
+
 static void do_strays(struct sim *s, struct msg *m)
 {
 	static const char *const masters[] = { "another", "me" };
@@ -296,6 +344,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.session = r->session,
 			.lease_ns = r->lease_ns,
 			.exclusive = r->t.exclusive,
+			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - s->now),
 			.own = own,
 			.master = masters[own],
 			.incarnation = (int64_t)s->store.opened_by[r->worker],
@@ -317,6 +366,33 @@ static void do_cancel(struct sim *s, struct msg *m)
 		r->wish = true;
 		m->ev.type = CORE_EV_CANCEL_WISH;
 	}
+}
+
+/* A client's retry likewise: READY. */
+static void do_retry(struct sim *s, struct msg *m)
+{
+	struct row *r = &s->store.rows[m->index];
+	m->ev.type = CORE_EV_TIME;
+	bool failed = r->state == ROW_FAILED || r->state == ROW_CANCELLED;
+	if (!failed || r->t.attempt != m->ef.at.attempt || r->retries == RETRIES_MAX)
+		return;
+	sim_trace(s, "  store: row %d (task %d) is retried after attempt %d", m->index, r->key, r->t.attempt);
+	r->retries++;
+	r->ends = 0;
+	r->state = ROW_PENDING;
+	r->wish = false;
+#ifdef REINS_MUTATION_NO_RETRY_CLOSE /* tests/sim proves that it would notice */
+	r->open = true;
+#endif
+	r->closed = r->t.attempt;
+	r->t.failures = r->lost = 0;
+	r->due_at = r->t.exclusive && r->free_at > s->now ? r->free_at : 0;
+	struct core_task *at = list_new(m, 1, sizeof(*at));
+	*at = r->t;
+	m->ev.type = CORE_EV_READY;
+	m->ev.due_in_ns = r->due_at ? r->due_at - s->now : 0;
+	m->ev.ready.at = at;
+	m->ev.ready.n = 1;
 }
 
 /* ---- asking and answering ---- */
@@ -353,6 +429,7 @@ static void unavailable(struct sim *s, struct msg *m)
 		break;
 	case CORE_DO_QUEUES: e->type = CORE_EV_QUEUES; break;
 	case CORE_DO_DUE: e->type = CORE_EV_DUE; break;
+	case CORE_DO_EXPIRE: e->type = CORE_EV_EXPIRED; break;
 	case CORE_DO_STRAYS: e->type = CORE_EV_STRAYS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
@@ -415,7 +492,7 @@ static void on_apply(struct sim *s, struct msg *m)
 	m->mem = NULL;
 	m->applied = true;
 	if (m->index >= 0) {
-		do_cancel(s, m);
+		m->gen ? do_retry(s, m) : do_cancel(s, m);
 	} else {
 		switch (m->ef.type) {
 		case CORE_DO_INSERT: do_insert(s, m); break;
@@ -426,6 +503,7 @@ static void on_apply(struct sim *s, struct msg *m)
 		case CORE_DO_FILL: do_fill(s, m); break;
 		case CORE_DO_QUEUES: do_queues(s, m); break;
 		case CORE_DO_STRAYS: do_strays(s, m); break;
+		case CORE_DO_EXPIRE: do_expire(s, m); break;
 		default: do_due(s, m); break;
 		}
 	}
@@ -477,6 +555,14 @@ void store_cancel(struct sim *s, int row)
 {
 	struct msg *m = ask(s, 31);
 	m->index = row;
+}
+
+void store_retry(struct sim *s, int row)
+{
+	struct msg *m = ask(s, 31);
+	m->index = row;
+	m->gen = 1;
+	m->ef.at.attempt = s->store.rows[row].t.attempt;
 }
 
 static void on_store_state(struct sim *s, struct msg *m)

@@ -74,8 +74,9 @@ static void say(struct sim *s, struct sim_worker *w, enum core_event_type type, 
 		}
 		m->ev.token = s->n_outcomes;
 		m->ev.outcome.succeeded = r->succeeded;
+		m->ev.outcome.given_back = r->stopped || r->lost;
 		s->outcomes[s->n_outcomes++] =
-			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped };
+			(struct outcome){ index_of(s, w), r->at, r->succeeded, r->stopped, r->lost };
 	}
 	net_to_master(s, m);
 }
@@ -86,6 +87,18 @@ static struct core_attempt *held(const struct sim_worker *w)
 	for (int i = 0; i < w->n_runs; i++)
 		at[i] = w->runs[i].at;
 	return at;
+}
+
+static void say_draining(struct sim *s, struct sim_worker *w, int64_t detach_ns)
+{
+	if (!w->up || !w->conn || !w->welcomed)
+		return;
+	struct msg *m = sim_at(s, s->now, NULL);
+	m->conn = w->conn;
+	m->ev.type = CORE_EV_DRAINING;
+	m->ev.draining.on = w->drains || detach_ns > 0;
+	m->ev.draining.detach_ns = detach_ns;
+	net_to_master(s, m);
 }
 
 static void hang_up(struct sim *s, struct sim_worker *w)
@@ -160,13 +173,18 @@ static void on_connect(struct sim *s, struct msg *m)
 	h->ev.type = CORE_EV_HELLO;
 	h->ev.hello.worker = w->id;
 	memcpy(h->ev.hello.instance, w->instance, CORE_INSTANCE_LEN);
-	h->ev.hello.capacity = (struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus } };
+	h->ev.hello.capacity =
+		(struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus }, .custom = w->custom };
+	h->ev.hello.handlers = sim_handlers;
+	h->ev.hello.n_handlers = (size_t)w->handlers;
+	h->ev.hello.runs_commands = w->commands;
 	h->ev.hello.queues = &w->queue;
 	h->ev.hello.n_queues = w->queue != NULL;
 	h->ev.hello.held = h->mem;
 	h->ev.hello.n_held = (size_t)w->n_runs;
 	h->ev.hello.enforces_lease = w->enforces;
 	h->ev.hello.in_process = w->in_process;
+	h->ev.hello.draining = w->drains;
 	w->sent_at[0] = s->now;
 	net_to_master(s, h);
 	after(s, w, 2 * NS_PER_S, on_patience, w->gen);
@@ -179,12 +197,12 @@ static void end(struct sim *s, struct sim_worker *w, struct run *r, bool stopped
 	struct row *row = &s->store.rows[row_of(&r->at.task)];
 	r->state = RUN_ENDED;
 	r->stopped = stopped;
-	r->succeeded = !stopped && !sim_chance(s, w->fail_percent);
+	r->succeeded = !stopped && !r->lost && !sim_chance(s, w->fail_percent);
 	row->truly_ended |= UINT64_C(1) << r->at.attempt;
 	if (r->succeeded)
 		row->truly_succeeded |= UINT64_C(1) << r->at.attempt;
 	sim_trace(s, "%s: row %d/%d %s", w->id, row_of(&r->at.task), r->at.attempt,
-		  r->succeeded ? "succeeded" : stopped ? "was stopped" : "failed");
+		  r->succeeded ? "succeeded" : stopped ? "was stopped" : r->lost ? "was lost" : "failed");
 	say(s, w, CORE_EV_OUTCOME, r);
 }
 
@@ -249,6 +267,33 @@ static void on_accept(struct sim *s, struct msg *m)
 
 /* ---- from the master ---- */
 
+static int licences(const struct core_task *t) { return t->custom ? t->custom[4] - '0' : 0; }
+
+/* What it was given it can run, and has: an attempt counts until its tree is gone. */
+static void check_fits(struct sim *s, const struct sim_worker *w, const struct run *fresh)
+{
+	const struct core_task *t = fresh->t;
+	int used = licences(t), gpus = t->need.gpus;
+	bool has = !t->handler && w->commands;
+	for (int i = 0; t->handler && i < w->handlers; i++)
+		has |= strcmp(t->handler, sim_handlers[i]) == 0;
+	if (!has)
+		sim_violation(s, "%s: row %d asks for %s", w->id, row_of(&t->id), t->handler ? t->handler : "a command");
+	for (int i = 0; i < w->n_runs; i++) {
+		/* Of an attempt that is its no more a master that has just started knows the slot alone. */
+		const struct row *row = &s->store.rows[row_of(&w->runs[i].at.task)];
+		bool its = row->state == ROW_RUNNING && row->worker == index_of(s, w) && row->t.attempt == w->runs[i].at.attempt;
+		if (w->runs[i].state == RUN_ENDED || !its)
+			continue;
+		used += licences(w->runs[i].t);
+		gpus += w->runs[i].t->need.gpus;
+	}
+	if (used > w->licences)
+		sim_violation(s, "%s: %d licences are taken of %d", w->id, used, w->licences);
+	if (gpus > w->gpus)
+		sim_violation(s, "%s: %d gpus are taken of %d", w->id, gpus, w->gpus);
+}
+
 static void on_dispatch(struct sim *s, struct sim_worker *w, const struct core_effect *f)
 {
 	w->last_dispatch = f->number;
@@ -261,8 +306,10 @@ static void on_dispatch(struct sim *s, struct sim_worker *w, const struct core_e
 		live += w->runs[i].state != RUN_ENDED;
 	if (live > w->slots)
 		sim_violation(s, "%s: %d attempts in %d slots", w->id, live, w->slots);
-	struct run fresh = { .at = f->at, .gen = ++w->run_gen, .exclusive = f->exclusive, .lease_ns = f->lease_ns };
-	if (w->n_runs == SIM_RUNS || sim_chance(s, w->refuse_percent)) {
+	struct run fresh = { .at = f->at, .gen = ++w->run_gen, .exclusive = f->exclusive, .lease_ns = f->lease_ns,
+			     .t = &s->store.rows[row_of(&f->at.task)].t };
+	check_fits(s, w, &fresh);
+	if (w->n_runs == SIM_RUNS || w->drains || sim_chance(s, w->refuse_percent)) {
 		say(s, w, CORE_EV_REFUSED, &fresh);
 		return;
 	}
@@ -302,6 +349,7 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 			if (w->runs[i].state == RUN_ENDED)
 				say(s, w, CORE_EV_OUTCOME, &w->runs[i]);
 		after(s, w, sim_between(s, 0, HEARTBEAT), on_heartbeat, w->gen);
+		worker_drain(s, index);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
 		w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
@@ -320,11 +368,52 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	}
 }
 
+void worker_lose_run(struct sim *s, int index)
+{
+	struct sim_worker *w = &s->w[index];
+	for (int i = 0; i < w->n_runs; i++) {
+		struct run *r = &w->runs[i];
+		if (r->state != RUN_RUNNING)
+			continue;
+		r->lost = true;
+		end(s, w, r, false);
+		return;
+	}
+}
+
 void worker_conn_lost(struct sim *s, int index, uint64_t conn)
 {
 	struct sim_worker *w = &s->w[index];
 	if (w->up && w->conn == conn)
 		reconnect(s, w);
+}
+
+/* ---- drains ---- */
+
+void worker_drain(struct sim *s, int index)
+{
+	struct sim_worker *w = &s->w[index];
+	w->drains = s->store.drained[index] && !w->deaf;
+	say_draining(s, w, 0);
+}
+
+static void on_leave(struct sim *s, struct msg *m)
+{
+	if (s->w[m->worker].conn == m->conn)
+		worker_kill(s, m->worker, false);
+}
+
+static void on_back(struct sim *s, struct msg *m) { worker_start(s, m->worker); }
+
+void worker_detach(struct sim *s, int index, int64_t ns)
+{
+	struct sim_worker *w = &s->w[index];
+	if (!w->up || !w->welcomed || w->in_process)
+		return;
+	sim_trace(s, "%s leaves its programs running for %.1f s", w->id, (double)ns / 1e9);
+	say_draining(s, w, ns);
+	after(s, w, 500 * NS_PER_MS, on_leave, w->gen);
+	after(s, w, sim_between(s, NS_PER_S, ns + ns / 2), on_back, 0);
 }
 
 /* ---- life ---- */
@@ -343,8 +432,13 @@ void worker_init(struct sim *s, int index)
 	new_instance(s, w);
 	w->slots = (int)sim_between(s, 1, 4);
 	w->gpus = index == 0 ? 2 : (int)sim_between(s, 0, 1);
+	w->licences = index == 0 ? 2 : (int)sim_between(s, 0, 3);
+	snprintf(w->custom, sizeof(w->custom), "lic=%d", w->licences);
+	w->handlers = index == 0 ? 2 : (int)sim_between(s, 0, 2);
+	w->commands = index == 0 || sim_chance(s, 80);
 	w->enforces = index == 0 || sim_chance(s, 60);
 	w->in_process = sim_chance(s, 30);
+	w->deaf = sim_chance(s, 30);
 	w->queue = index > 0 && sim_chance(s, 30) ? (sim_chance(s, 50) ? "a" : "b") : NULL;
 	w->refuse_percent = sim_chance(s, 30) ? 20 : 0;
 	w->late_percent = sim_chance(s, 30) ? 20 : 0;

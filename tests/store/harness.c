@@ -8,15 +8,27 @@ struct harness h;
 static size_t pending;
 static bool drained;
 
-int harness_begin(void **state)
+static int begin_open(void)
 {
-	factory->begin();
 	if (loop_new(&h.loop) < 0)
 		return -1;
 	h.store = factory->open(h.loop);
 	h.spec = blob_new("spec", 4);
 	harness_wait_up(h.store);
 	return 0;
+}
+
+int harness_begin(void **state)
+{
+	factory->begin();
+	return begin_open();
+}
+
+int harness_begin_old(void **state)
+{
+	factory->begin();
+	factory->make_old();
+	return begin_open();
 }
 
 int harness_end(void **state)

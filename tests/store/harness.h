@@ -21,6 +21,8 @@ struct factory {
 	struct store *(*open)(struct loop *loop);
 	void (*begin)(void);
 	void (*end)(void);
+	/* After begin: a store of schema version 1, with old_rows. */
+	void (*make_old)(void);
 	bool alone; /* no second store on the same data at a time */
 };
 
@@ -35,6 +37,8 @@ extern const struct factory *factory;
 
 int harness_begin(void **state);
 int harness_end(void **state);
+/* Instead of harness_begin: on an old store. */
+int harness_begin_old(void **state);
 /* A second master's store on the same data, or the first where the factory's are alone. */
 struct store *harness_another(void);
 void harness_another_done(struct store *other);

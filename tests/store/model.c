@@ -4,6 +4,7 @@
 
 #include "common/base/num.h"
 #include "common/base/rng.h"
+#include "server/store/workers.h"
 #include "tests/store/suite.h"
 
 #define TASKS 3000
@@ -23,6 +24,8 @@ struct mtask {
 	struct core_task core;
 	enum store_state state;
 	bool wish, began, last_reported;
+	bool waits;    /* PENDING, and not due for as long as this test runs */
+	bool expires; /* its expiry has come, and it was never given out */
 	int losses;
 	int worker, instance, open;
 	int64_t session;
@@ -35,6 +38,8 @@ struct mworker {
 	char name[16];
 	int instance;
 	int64_t session;
+	int32_t drain; /* mode of the wish; 0: none */
+	bool gone;
 };
 
 static struct mtask tasks[TASKS];
@@ -61,7 +66,7 @@ static void finish(struct mtask *t, enum store_state st, enum store_outcome outc
 
 /* ---- what each operation should do ---- */
 
-static enum core_record_verdict model_record(struct mtask *t, int attempt, int worker, enum store_outcome outcome)
+static enum core_record_verdict model_record(struct mtask *t, int attempt, int worker, enum store_outcome outcome, bool delayed)
 {
 	bool failed = outcome == STORE_PROGRAM_FAILED || outcome == STORE_LAUNCH_FAILED || outcome == STORE_TIMED_OUT;
 	if (t->state == STORE_RUNNING && attempt == t->core.attempt && worker == t->worker) {
@@ -72,7 +77,11 @@ static enum core_record_verdict model_record(struct mtask *t, int attempt, int w
 			st = t->wish ? STORE_CANCELLED : STORE_PENDING;
 		else
 			st = !t->wish && t->core.failures + 1 < t->core.max_attempts ? STORE_PENDING : STORE_FAILED;
+		t->losses += outcome == STORE_WORKER_LOST;
+		if (outcome == STORE_WORKER_LOST && !t->wish && t->losses >= LOST_LIMIT)
+			st = STORE_FAILED;
 		t->core.failures += failed;
+		t->waits = failed && delayed;
 		if (st == STORE_PENDING) {
 			push_past(t, outcome, true, false);
 			t->state = st;
@@ -137,6 +146,10 @@ static void step_insert(void)
 		o->task.exclusive = pick(4) == 0;
 		if (pick(8) == 0)
 			o->delay_ns = 3600 * 1000 * MS;
+		o->task.handler = pick(4) ? NULL : "h";
+		o->task.custom = pick(4) ? NULL : "a=1 b=2";
+		/* So short that it is over when the insert has been answered, or so long that it never is. */
+		o->expiry_ns = pick(4) ? 0 : pick(3) ? 3600 * 1000 * MS : 1000;
 		int w = pick(WORKERS);
 		if (pick(4) == 0 && workers[w].session) {
 			o->eager = to_worker(workers[w].name, workers[w].session);
@@ -150,6 +163,8 @@ static void step_insert(void)
 		struct mtask *t = &tasks[n_tasks++];
 		*t = (struct mtask){.core = o->task, .state = STORE_PENDING, .worker = NOBODY, .open = NOBODY};
 		t->core.seq = o->ret_seq;
+		t->waits = o->delay_ns && !o->eager.worker;
+		t->expires = o->expiry_ns == 1000 && !o->eager.worker;
 		if (!o->eager.worker)
 			continue;
 		t->state = STORE_RUNNING;
@@ -192,7 +207,7 @@ static void step_claim(void)
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_CLAIM);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING);
+		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits && !t->expires);
 		if (ops[i].ret_won) {
 			t->state = STORE_RUNNING;
 			t->core.attempt++;
@@ -213,7 +228,7 @@ static void step_record(void)
 {
 	static struct store_record ops[BATCH];
 	static const enum store_outcome outcomes[] = {STORE_SUCCEEDED, STORE_SUCCEEDED, STORE_PROGRAM_FAILED, STORE_LAUNCH_FAILED,
-						      STORE_STOPPED, STORE_TIMED_OUT, STORE_GIVEN_BACK};
+						      STORE_STOPPED, STORE_TIMED_OUT, STORE_GIVEN_BACK, STORE_WORKER_LOST};
 	struct mtask *at[BATCH];
 	int by[BATCH], n = choose(at);
 	for (int i = 0; i < n; i++) {
@@ -221,12 +236,12 @@ static void step_record(void)
 		int attempt = at[i]->core.attempt - (pick(6) == 0) + (pick(12) == 0);
 		ops[i] = (struct store_record){.at = {at[i]->core.id, attempt}, .worker = workers[by[i]].name,
 					       .outcome = outcomes[pick(ARRAY_LEN(outcomes))],
-					       .retry_in_ns = pick(2) ? 0 : 3600 * 1000 * MS};
+					       .lost_limit = LOST_LIMIT, .retry_in_ns = pick(4) ? 0 : 3600 * 1000 * MS};
 	}
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_RECORD);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_verdict, model_record(t, ops[i].at.attempt, by[i], ops[i].outcome));
+		assert_int_equal(ops[i].ret_verdict, model_record(t, ops[i].at.attempt, by[i], ops[i].outcome, ops[i].retry_in_ns > 0));
 		if (ops[i].ret_verdict == CORE_RECORD_RECORDED) {
 			assert_int_equal(ops[i].ret_state, t->state);
 			if (t->state == STORE_PENDING)
@@ -277,6 +292,79 @@ static void step_cancel(void)
 		assert_int_equal(ops[i].ret_verdict, model_cancel(at[i]));
 }
 
+/* Never the leases of this test's time: an exclusive task with an attempt that nobody reported waits to its end. */
+static bool lease_runs(const struct mtask *t)
+{
+	bool runs = false;
+	for (int i = 0; t->core.exclusive && i < t->n_past; i++)
+		runs |= !t->past[i].reported && (t->past[i].outcome == STORE_WORKER_LOST || t->past[i].outcome == STORE_GIVEN_BACK);
+	return runs;
+}
+
+static int model_retry(struct mtask *t, int attempt)
+{
+	if (t->state == STORE_COMPLETED)
+		return STORE_RETRY_COMPLETED;
+	if (t->state < STORE_COMPLETED)
+		return STORE_RETRY_NOT_ENDED;
+	if (attempt != t->core.attempt)
+		return STORE_RETRY_ANOTHER;
+	if (t->worker != NOBODY)
+		push_past(t, t->outcome, t->last_reported, false);
+	t->state = STORE_PENDING;
+	t->open = NOBODY;
+	t->wish = false;
+	t->core.failures = t->losses = 0;
+	t->waits = lease_runs(t);
+	t->expires = false; /* it is to run after all */
+	return STORE_RETRY_DONE;
+}
+
+static void step_retry(void)
+{
+	static struct store_retry ops[BATCH];
+	struct mtask *at[BATCH];
+	int n = choose(at);
+	for (int i = 0; i < n; i++)
+		ops[i] = (struct store_retry){.id = at[i]->core.id, .attempt = at[i]->core.attempt - (pick(6) == 0)};
+	run_many(ops, (size_t)n, sizeof(*ops), STORE_RETRY);
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(ops[i].ret_verdict, model_retry(at[i], ops[i].attempt));
+		assert_int_equal(ops[i].ret_state, at[i]->state);
+		assert_int_equal(ops[i].ret_attempt, at[i]->core.attempt);
+		if (ops[i].ret_verdict == STORE_RETRY_DONE)
+			assert_int_equal(ops[i].ret_due_in_ns > 0, at[i]->waits);
+		store_op_done_fields(&ops[i].op);
+	}
+}
+
+static struct mtask *find(const struct core_attempt *at)
+{
+	for (int i = 0; i < n_tasks; i++)
+		if (uuid_eq(&tasks[i].core.id, &at->task))
+			return &tasks[i];
+	return NULL;
+}
+
+static void step_expire(void)
+{
+	struct store_expire o = {.limit = 1 + pick(2 * TASKS)};
+	size_t n = 0;
+	run(&o.op, STORE_EXPIRE);
+	for (size_t i = 0; i < o.ret_n; i++) {
+		struct mtask *t = find(&(struct core_attempt){o.ret_ids[i], 0});
+		if (!t)
+			continue; /* of an earlier walk */
+		assert_true(t->state == STORE_PENDING && t->expires);
+		t->worker = NOBODY;
+		finish(t, STORE_FAILED, STORE_EXPIRED, false);
+	}
+	for (int i = 0; i < n_tasks; i++)
+		n += tasks[i].state == STORE_PENDING && tasks[i].expires;
+	assert_true(n == 0 || o.ret_n >= (size_t)o.limit);
+	store_op_done_fields(&o.op);
+}
+
 static void step_started(void)
 {
 	static struct store_started ops[BATCH];
@@ -289,15 +377,6 @@ static void step_started(void)
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_STARTED);
 	for (int i = 0; i < n; i++)
 		at[i]->began |= at[i]->state == STORE_RUNNING;
-}
-
-static struct mtask *find(const struct core_attempt *at)
-{
-	for (int i = 0; i < n_tasks; i++)
-		if (uuid_eq(&tasks[i].core.id, &at->task))
-			return &tasks[i];
-	fail();
-	return NULL;
 }
 
 static bool among(const struct core_task *at, size_t n, const struct mtask *t)
@@ -324,10 +403,13 @@ static void step_session(void)
 	}
 	struct store_session_open o = session_open(k->name, (uint8_t)k->instance, held, n);
 	assert_int_equal(o.ret_session, k->session + 1);
+	assert_int_equal(o.ret_drain.mode, k->drain);
 	k->session = o.ret_session;
+	k->gone = false;
 	size_t adopted = 0, requeued = 0, waiting = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct mtask *t = find(&held[i]);
+		assert_non_null(t);
 		if (held[i].attempt != t->core.attempt)
 			continue;
 		if (t->state == STORE_PENDING && t->open == w) {
@@ -364,14 +446,45 @@ static void step_session(void)
 	store_op_done_fields(&o.op);
 }
 
+static void step_worker(void)
+{
+	struct mworker *k = &workers[pick(WORKERS)];
+	if (pick(2)) {
+		struct store_drain o = {.worker = k->name, .wish = {pick(4), pick(3) - 1, pick(2) ? NULL : "why"}};
+		run(&o.op, STORE_DRAIN);
+		assert_true(o.ret_found);
+		k->drain = o.wish.mode;
+	} else {
+		struct store_worker_gone o = {.worker = k->name, .session = k->session - pick(2)};
+		run(&o.op, STORE_WORKER_GONE);
+		k->gone |= o.session == k->session;
+	}
+}
+
 /* ---- at the end everything that can be read ---- */
+
+static void check_workers(void)
+{
+	for (int w = 0; w < WORKERS; w++) {
+		struct store_workers o = {.only = workers[w].name, .limit = 1};
+		run(&o.op, STORE_WORKERS);
+		assert_int_equal(o.ret_n, 1);
+		assert_int_equal(o.ret_rows[0].session, workers[w].session);
+		assert_int_equal(o.ret_rows[0].drain.mode, workers[w].drain);
+		assert_int_equal(o.ret_rows[0].heard_wall_us != 0, workers[w].gone);
+		store_op_done_fields(&o.op);
+	}
+}
 
 static void check_task(const struct mtask *t, const struct store_task *got)
 {
 	assert_int_equal(got->state, t->state);
 	assert_int_equal(got->core.attempt, t->core.attempt);
 	assert_int_equal(got->core.failures, t->core.failures);
+	assert_int_equal(got->losses, t->losses);
 	assert_int_equal(got->core.seq, t->core.seq);
+	assert_int_equal(!got->core.handler, !t->core.handler);
+	assert_int_equal(!got->core.custom, !t->core.custom);
 	bool last = t->state != STORE_PENDING && t->worker != NOBODY;
 	assert_int_equal(got->n_attempts, t->n_past + last);
 	if (last)
@@ -420,7 +533,8 @@ static void check_all(void)
 void random_against_model(void **state)
 {
 	static void (*const steps[])(void) = {step_insert, step_insert, step_claim, step_claim, step_claim, step_record,
-					      step_record, step_take_back, step_take_back, step_cancel, step_started, step_session};
+					      step_record, step_take_back, step_take_back, step_cancel, step_retry, step_started,
+					      step_session, step_worker, step_expire};
 	int64_t seed = (int64_t)(rng_process_next() % 1000000), n = 600;
 	const char *s = getenv("REINS_TEST_SEED");
 	if (s && num_parse_i64(s, &seed) < 0)
@@ -442,4 +556,5 @@ void random_against_model(void **state)
 	for (int64_t i = 0; i < n && n_tasks < TASKS; i++)
 		steps[pick(ARRAY_LEN(steps))]();
 	check_all();
+	check_workers();
 }

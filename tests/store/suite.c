@@ -294,7 +294,7 @@ static void record_retries(void **state)
 		struct core_attempt at = {in.task.id, claim(&in.task, "w-retry", s)};
 		assert_int_equal(at.attempt, n);
 		o = (struct store_record){.at = at, .worker = "w-retry", .outcome = STORE_PROGRAM_FAILED, .has_exit_code = true,
-					  .exit_code = n, .retry_in_ns = n == 1 ? 3600 * 1000 * MS : 0};
+					  .exit_code = n};
 		run(&o.op, STORE_RECORD);
 		assert_int_equal(o.ret_verdict, CORE_RECORD_RECORDED);
 		if (n < 3) {
@@ -356,9 +356,21 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(given_out_closes), cmocka_unit_test(cancel_everywhere), cmocka_unit_test(wish_beats),
 	cmocka_unit_test(sessions_grow), cmocka_unit_test(session_list), cmocka_unit_test(adopted_is_not_lost),
 	cmocka_unit_test(new_instance), cmocka_unit_test(many_sessions_at_once), cmocka_unit_test(fill_in_order),
-	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs), cmocka_unit_test(started),
+	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs),
+	cmocka_unit_test(logs_gaps_and_tails), cmocka_unit_test(logs_dropped_of_former_attempts), cmocka_unit_test(logs_that_overlap),
+	cmocka_unit_test(logs_at_random),
+	cmocka_unit_test(metrics), cmocka_unit_test(metrics_pages), cmocka_unit_test(metrics_at_once),
+	cmocka_unit_test(metrics_of_adopted), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
 	cmocka_unit_test(strays_pages), cmocka_unit_test(strays_show_the_beat),
+	cmocka_unit_test(worker_row), cmocka_unit_test(workers_pages), cmocka_unit_test(drain_holds),
+	cmocka_unit_test(gone_until_it_comes), cmocka_unit_test(detached_until_it_comes),
+	cmocka_unit_test(ends_table), cmocka_unit_test(delay_of_the_row), cmocka_unit_test(retry_puts_back),
+	cmocka_unit_test(retry_names_the_attempt), cmocka_unit_test(retry_closes), cmocka_unit_test(retry_exclusive_waits),
+	cmocka_unit_test(attempt_fields), cmocka_unit_test(fields_after_adoption), cmocka_unit_test(cancel_keeps_the_reason),
+	cmocka_unit_test(list_with_attempts),
+	cmocka_unit_test(asks_are_kept), cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
+	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

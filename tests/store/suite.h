@@ -7,6 +7,10 @@
 extern const struct CMUnitTest suite_tests[];
 extern const size_t suite_n;
 
+/* Run between harness_begin_old and harness_end. */
+extern const struct CMUnitTest old_tests[];
+extern const size_t old_n;
+
 void random_against_model(void **state);
 
 #endif

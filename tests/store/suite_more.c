@@ -347,52 +347,7 @@ void due_rows(void **state)
 	store_op_done_fields(&f.op);
 }
 
-/* ---- logs ---- */
-
-static bool append(struct core_attempt at, const char *worker, int64_t offset, const char *text)
-{
-	struct store_log_append o = {.at = at, .worker = worker, .stream = STORE_STDOUT, .offset = offset};
-	o.data = blob_new(text, strlen(text));
-	run(&o.op, STORE_LOG_APPEND);
-	blob_unref(o.data);
-	return !o.ret_fenced;
-}
-
-void logs(void **state)
-{
-	struct core_task t;
-	int64_t s = session("w-log");
-	struct core_attempt at = running(&t, "w-log", s);
-	assert_true(append(at, "w-log", 0, "hello "));
-	assert_true(append(at, "w-log", 6, "world"));
-	assert_true(append(at, "w-log", 0, "other!"));
-	assert_false(append(at, "other", 11, "x"));
-	assert_false(append((struct core_attempt){t.id, 2}, "w-log", 11, "x"));
-	struct store_log_read r = {.at = at, .offset = 0, .max_bytes = 100};
-	run(&r.op, STORE_LOG_READ);
-	assert_int_equal(r.ret_n, 2);
-	assert_memory_equal(r.ret_chunks[0].data.data, "hello ", 6);
-	assert_int_equal(r.ret_chunks[1].offset, 6);
-	store_op_done_fields(&r.op);
-	r.max_bytes = 1;
-	run(&r.op, STORE_LOG_READ);
-	assert_int_equal(r.ret_n, 1);
-	store_op_done_fields(&r.op);
-	r.offset = 4;
-	r.max_bytes = 3;
-	run(&r.op, STORE_LOG_READ);
-	assert_int_equal(r.ret_n, 2);
-	assert_int_equal(r.ret_chunks[0].offset, 4);
-	assert_memory_equal(r.ret_chunks[0].data.data, "o ", 2);
-	store_op_done_fields(&r.op);
-	record(at, "w-log", STORE_SUCCEEDED);
-	assert_false(append(at, "w-log", 11, "late"));
-	assert_true(append(at, "w-log", 6, "stored already"));
-	r.offset = 11;
-	run(&r.op, STORE_LOG_READ);
-	assert_int_equal(r.ret_n, 0);
-	store_op_done_fields(&r.op);
-}
+/* ---- started ---- */
 
 void started(void **state)
 {

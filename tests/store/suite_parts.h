@@ -1,4 +1,4 @@
-/* The tests of suite_more.c, for the table in suite.c. */
+/* The tests of the suite's other files, for the table in suite.c. */
 #ifndef TESTS_STORE_SUITE_PARTS_H
 #define TESTS_STORE_SUITE_PARTS_H
 
@@ -18,12 +18,44 @@ void many_sessions_at_once(void **state);
 void fill_in_order(void **state);
 void queues_with_rows(void **state);
 void due_rows(void **state);
-void logs(void **state);
+void metrics(void **state);
+void metrics_pages(void **state);
+void metrics_at_once(void **state);
+void metrics_of_adopted(void **state);
 void started(void **state);
 void list_pages(void **state);
 void list_leaves_out(void **state);
 void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+/* suite_logs.c */
+void logs(void **state);
+void logs_gaps_and_tails(void **state);
+void logs_dropped_of_former_attempts(void **state);
+void logs_that_overlap(void **state);
+void logs_at_random(void **state);
+/* suite_worker.c */
+void worker_row(void **state);
+void workers_pages(void **state);
+void drain_holds(void **state);
+void gone_until_it_comes(void **state);
+void detached_until_it_comes(void **state);
+
+void ends_table(void **state);
+void delay_of_the_row(void **state);
+void retry_puts_back(void **state);
+void retry_names_the_attempt(void **state);
+void retry_closes(void **state);
+void retry_exclusive_waits(void **state);
+void attempt_fields(void **state);
+void fields_after_adoption(void **state);
+void cancel_keeps_the_reason(void **state);
+void list_with_attempts(void **state);
+/* suite_asks.c */
+void asks_are_kept(void **state);
+void expiry_of_ready(void **state);
+void expiry_of_delayed(void **state);
+void expiry_in_pages(void **state);
+void given_out_never_expires(void **state);
 
 #endif

@@ -6,6 +6,7 @@
 #include "common/base/num.h"
 #include "common/base/rng.h"
 #include "server/store/postgres/pg_store.h"
+#include "server/store/store_logs.h"
 #include "tests/store/pg_server.h"
 #include "tests/store/suite.h"
 
@@ -41,6 +42,8 @@ struct slot {
 		struct store_record record;
 		struct store_take_back take_back;
 		struct store_cancel cancel;
+		struct store_retry retry;
+		struct store_list list;
 		struct store_session_open session;
 		struct store_started started;
 		struct store_log_append log;
@@ -56,7 +59,7 @@ struct seen {
 	int32_t won;
 	int worker; /* of the newest claim known */
 	bool recorded[ATTEMPTS];
-	bool ended;
+	int n_ended, n_retried;
 };
 
 static struct slot slots[SLOTS];
@@ -104,8 +107,14 @@ static void fill_slot(struct slot *s)
 		s->started = (struct store_started){.at = at, .worker = names[w], .started_wall_us = 1700000000000000};
 		break;
 	default:
-		kind = pick(60) ? STORE_GET : STORE_CANCEL;
-		if (kind == STORE_CANCEL)
+		kind = pick(15) ? STORE_GET : STORE_CANCEL;
+		if (kind == STORE_GET && pick(3) == 0)
+			kind = pick(3) ? STORE_RETRY : STORE_LIST;
+		if (kind == STORE_RETRY)
+			s->retry = (struct store_retry){.id = at.task, .attempt = at.attempt};
+		else if (kind == STORE_LIST)
+			s->list = (struct store_list){.queue = "race", .limit = 50, .full = true, .max_bytes = 1 << 20};
+		else if (kind == STORE_CANCEL)
 			s->cancel = (struct store_cancel){.id = at.task};
 		else
 			s->get = (struct store_get){.id = at.task};
@@ -121,9 +130,14 @@ static void on_record(struct slot *s, struct seen *t)
 		return;
 	assert_false(t->recorded[s->record.at.attempt]);
 	t->recorded[s->record.at.attempt] = true;
-	if (s->record.ret_state != STORE_PENDING) {
-		assert_false(t->ended);
-		t->ended = true;
+	t->n_ended += s->record.ret_state != STORE_PENDING;
+}
+
+static void in_order(const struct store_task *k)
+{
+	for (size_t i = 0; i < k->n_attempts; i++) {
+		assert_true(k->attempts[i].attempt <= k->core.attempt);
+		assert_true(i == 0 || k->attempts[i].attempt > k->attempts[i - 1].attempt);
 	}
 }
 
@@ -150,12 +164,16 @@ static void on_done(struct store_op *op)
 		assert_int_equal(s->session.ret_n_adopted + s->session.ret_n_fenced, s->session.n_held);
 	} else if (op->kind == STORE_GET) {
 		assert_true(s->get.ret_found);
-		/* One snapshot: the attempts are complete and in order. */
+		/* One snapshot: the attempts are complete. */
 		const struct store_task *k = &s->get.ret_task;
-		for (size_t i = 1; i < k->n_attempts; i++)
-			assert_true(k->attempts[i].attempt > k->attempts[i - 1].attempt);
+		in_order(k);
 		if (k->n_attempts)
 			assert_int_equal(k->attempts[k->n_attempts - 1].attempt, k->core.attempt);
+	} else if (op->kind == STORE_LIST) {
+		for (size_t i = 0; i < s->list.ret_n; i++)
+			in_order(&s->list.ret_tasks[i]);
+	} else if (op->kind == STORE_RETRY) {
+		t->n_retried += s->retry.ret_verdict == STORE_RETRY_DONE;
 	}
 	store_op_done_fields(op);
 	again++;
@@ -194,17 +212,19 @@ static void fight(void **state)
 	for (int i = 0; i < SLOTS; i++)
 		fill_slot(&slots[i]);
 	harness_until(&all_done);
-	int won = 0, recorded = 0;
+	int won = 0, recorded = 0, retried = 0;
 	for (int i = 0; i < TASKS; i++) {
 		struct store_get g = get(seen[i].core.id);
 		assert_int_equal(g.ret_task.core.attempt, seen[i].won);
 		won += seen[i].won;
+		retried += seen[i].n_retried;
+		assert_true(seen[i].n_ended <= seen[i].n_retried + 1);
 		for (int a = 0; a < ATTEMPTS; a++)
 			recorded += seen[i].recorded[a];
 		store_op_done_fields(&g.op);
 	}
-	print_message("# %d claims won, %d outcomes recorded\n", won, recorded);
-	assert_true(won > TASKS && recorded > TASKS);
+	print_message("# %d claims won, %d outcomes recorded, %d retries\n", won, recorded, retried);
+	assert_true(won > TASKS && recorded > TASKS && retried > 0);
 	assert_string_equal(pg_server_sql(&server,
 		"SELECT count(*) FROM reins.task t WHERE (SELECT count(*) FROM reins.ready r WHERE r.task_id = t.id) + "
 		"(SELECT count(*) FROM reins.delayed r WHERE r.task_id = t.id) + (SELECT count(*) FROM reins.running r WHERE "

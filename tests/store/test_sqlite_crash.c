@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "server/store/store_logs.h"
 #include "tests/store/fault_vfs.h"
 #include "tests/store/harness.h"
 #include "tests/store/tmp_dir.h"
@@ -77,6 +78,7 @@ struct slot {
 		struct store_log_append append;
 		struct store_record record;
 	};
+	struct store_log_piece piece;
 	struct core_task task;
 	char key[40];
 };
@@ -139,7 +141,8 @@ static void go(struct slot *s, enum store_kind kind)
 		s->claim = (struct store_claim){.task = s->task, .to = to_worker(WORKER, 1)};
 		break;
 	case STORE_LOG_APPEND:
-		s->append = (struct store_log_append){.at = at, .worker = WORKER, .stream = STORE_STDOUT, .data = spec};
+		s->piece = (struct store_log_piece){.stream = STORE_STDOUT, .data = spec};
+		s->append = (struct store_log_append){.at = at, .worker = WORKER, .pieces = &s->piece, .n = 1};
 		break;
 	default:
 		s->record = (struct store_record){.at = at, .worker = WORKER, .outcome = STORE_SUCCEEDED, .has_exit_code = true};

@@ -8,6 +8,8 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sqlite_store.h"
+#include "server/store/store_logs.h"
+#include "server/store/store_metrics.h"
 #include "tests/store/fault_vfs.h"
 #include "tests/store/harness.h"
 #include "tests/store/tmp_dir.h"
@@ -372,7 +374,8 @@ static void kept_while_away(void **state)
 	struct store_record r = {.at = at, .worker = "w", .outcome = STORE_SUCCEEDED};
 	harness_submit(h.store, &r.op, STORE_RECORD);
 	wait_down(h.store, "locked by another program");
-	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .data = h.spec};
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .data = h.spec};
+	struct store_log_append a = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
 	harness_submit(h.store, &a.op, STORE_LOG_APPEND);
 	struct store_insert o = insert_of("q");
 	struct store_op *told = &o.op;
@@ -613,12 +616,12 @@ static void free_answers(void **state)
 
 static enum store_result append(struct core_attempt at, int64_t offset, size_t len, bool *ret_fenced)
 {
-	struct store_log_append o = {.at = at, .worker = "w", .stream = STORE_STDOUT, .offset = offset};
-	o.data = blob_new(NULL, len);
-	memset(o.data->data, 'x', len);
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .offset = offset, .data = blob_new(NULL, len)};
+	struct store_log_append o = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
+	memset(piece.data->data, 'x', len);
 	enum store_result r = run_any(h.store, &o.op, STORE_LOG_APPEND);
 	*ret_fenced = o.ret_fenced;
-	blob_unref(o.data);
+	blob_unref(piece.data);
 	return r;
 }
 
@@ -652,12 +655,55 @@ static void logs_are_bounded(void **state)
 	assert_int_equal(append(at[5], 9000, 9000, &fenced), STORE_OK);
 	assert_int_equal(log_chunks(at[2]), 0);
 	assert_int_equal(append(at[5], 18000, 9000, &fenced), STORE_REFUSED);
+	/* That something is missing can be said all the same. */
+	struct store_log_piece gap = {.stream = STORE_STDOUT, .offset = 18000, .dropped = 9000};
+	struct store_log_append o = {.at = at[4], .worker = "w", .pieces = &gap, .n = 1};
+	assert_int_equal(run_any(h.store, &o.op, STORE_LOG_APPEND), STORE_OK);
 	record(at[0], "w", STORE_SUCCEEDED);
 	stop();
 	start(); /* what they take is known again */
 	assert_int_equal(append(at[5], 18000, 9000, &fenced), STORE_OK);
 	assert_int_equal(log_chunks(at[0]), 0);
 	assert_int_equal(log_chunks(at[5]), 3);
+}
+
+/* Metrics count as logs do, and go with them. */
+static void metrics_are_bounded(void **state)
+{
+	static uint8_t bytes[9000];
+	const struct store_metric item = {1, {bytes, sizeof(bytes)}};
+	struct core_attempt at[6];
+	max_log_bytes = 50000;
+	start();
+	for (int i = 0; i < 6; i++) {
+		struct core_task t = insert("q");
+		at[i] = (struct core_attempt){t.id, claim(&t, "w", 1)};
+		struct store_metrics o = {.at = at[i], .worker = "w", .items = &item, .n = 1};
+		run(&o.op, STORE_METRICS);
+		if (i == 1)
+			record(at[i], "w", STORE_SUCCEEDED);
+	}
+	size_t there[6];
+	for (int i = 0; i < 6; i++) {
+		struct store_metrics_read r = {.at = at[i], .limit = 10};
+		run(&r.op, STORE_METRICS_READ);
+		there[i] = r.ret_n;
+		store_op_done_fields(&r.op);
+	}
+	assert_int_equal(there[0], 1);
+	assert_int_equal(there[1], 0);
+	assert_int_equal(there[5], 1);
+	const struct store_metric next = {2, {bytes, sizeof(bytes)}};
+	struct store_metrics o = {.at = at[5], .worker = "w", .items = &next, .n = 1};
+	assert_int_equal(run_any(h.store, &o.op, STORE_METRICS), STORE_REFUSED);
+	/* Said again, it takes nothing. */
+	struct store_metrics again = {.at = at[5], .worker = "w", .items = &item, .n = 1};
+	for (int i = 0; i < 20; i++)
+		run(&again.op, STORE_METRICS);
+	record(at[0], "w", STORE_SUCCEEDED);
+	stop();
+	start();
+	run(&o.op, STORE_METRICS);
 }
 
 static void logs_gone(void **state)
@@ -688,7 +734,8 @@ static void logs_full(void **state)
 	struct core_attempt at = {t.id, claim(&t, "w", 1)};
 	append(at, 0, 10, &fenced);
 	fault_vfs_full("-logs-wal");
-	struct store_log_append a = {.at = at, .worker = "w", .stream = STORE_STDOUT, .offset = 10, .data = h.spec};
+	struct store_log_piece piece = {.stream = STORE_STDOUT, .offset = 10, .data = h.spec};
+	struct store_log_append a = {.at = at, .worker = "w", .pieces = &piece, .n = 1};
 	a.op.kind = STORE_LOG_APPEND;
 	a.op.done = on_answered;
 	answered = false;
@@ -726,7 +773,7 @@ int main(void)
 		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
 		T(kept_to_the_end), T(full_disk), T(sync_fails),
 		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(outcome_too_large),
-		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
+		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(metrics_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
 	};
 	fault_vfs_install();
 	return cmocka_run_group_tests_name("store/sqlite/faults", tests, NULL, NULL);

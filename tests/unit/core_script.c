@@ -17,8 +17,10 @@ struct line { /* one event's words and the memory behind its lists */
 	struct core_attempt at[3][MAX_LIST];
 	struct core_adopted adopted[2][MAX_LIST];
 	struct core_stray strays[MAX_LIST];
-	const char *names[MAX_LIST];
-	char name_text[4096];
+	const char *names[2][MAX_LIST];
+	char name_text[2][4096];
+	char custom[4096];
+	struct uuid ids[MAX_LIST];
 };
 
 static const char *word(const struct line *l, int i)
@@ -96,17 +98,25 @@ static size_t list(struct script *s, struct line *l, int k, const char *text)
 	return n;
 }
 
-static size_t names(struct line *l, const char *text)
+static size_t names(struct line *l, int k, const char *text)
 {
 	size_t n = 0;
-	snprintf(l->name_text, sizeof(l->name_text), "%s", text ? text : "");
-	for (char *p = l->name_text, *next; p && *p; p = next) {
+	snprintf(l->name_text[k], sizeof(l->name_text[k]), "%s", text ? text : "");
+	for (char *p = l->name_text[k], *next; p && *p; p = next) {
 		next = strchr(p, ',');
 		if (next)
 			*next++ = '\0';
-		l->names[n++] = p;
+		l->names[k][n++] = p;
 	}
 	return n;
+}
+
+/* "lic:2,fpga:1" as the core has it: "lic=2 fpga=1". */
+static void custom_text(const char *text, char *ret, size_t cap)
+{
+	snprintf(ret, cap, "%s", text);
+	for (char *p = ret; *p; p++)
+		*p = *p == ':' ? '=' : *p == ',' ? ' ' : *p;
 }
 
 static void split(struct line *l, const char *text, size_t len)
@@ -146,6 +156,15 @@ static void set_task(struct script *s, struct line *l)
 		snprintf(name, sizeof(s->queue_names[0]), "%s", opt(l, "q"));
 		t->queue = name;
 	}
+	if (opt(l, "handler")) {
+		char *name = s->handler_names[task_number(&at.task)];
+		snprintf(name, sizeof(s->handler_names[0]), "%s", opt(l, "handler"));
+		t->handler = name;
+	}
+	if (opt(l, "custom")) {
+		t->custom = s->customs[task_number(&at.task)];
+		custom_text(opt(l, "custom"), s->customs[task_number(&at.task)], sizeof(s->customs[0]));
+	}
 	t->priority = (int32_t)number(l, "prio", t->priority);
 	t->seq = (int64_t)number(l, "seq", (double)t->seq);
 	t->need.gpus = (int32_t)number(l, "gpus", t->need.gpus);
@@ -170,8 +189,15 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.capacity.have.memory_bytes = (int64_t)number(l, "mem", 0);
 	e->hello.n_held = list(s, l, 0, opt(l, "held"));
 	e->hello.held = l->at[0];
-	e->hello.n_queues = names(l, opt(l, "q"));
-	e->hello.queues = l->names;
+	e->hello.n_queues = names(l, 0, opt(l, "q"));
+	e->hello.queues = l->names[0];
+	e->hello.n_handlers = names(l, 1, opt(l, "handlers"));
+	e->hello.handlers = l->names[1];
+	e->hello.runs_commands = !has(l, "nocmd");
+	if (opt(l, "custom")) {
+		custom_text(opt(l, "custom"), l->custom, sizeof(l->custom));
+		e->hello.capacity.custom = l->custom;
+	}
 	e->hello.enforces_lease = has(l, "enforce");
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
@@ -195,6 +221,7 @@ static void parse_opened(struct script *s, struct line *l, struct core_event *e)
 	e->opened.ok = !has(l, "away");
 	if (!e->opened.ok)
 		return;
+	e->opened.drain_wish = has(l, "drained");
 	e->opened.session = strtoll(word(l, 3) + 1, NULL, 10);
 	size_t n = adopted(s, l, 0, 0, opt(l, "adopt"), false);
 	e->opened.n_adopted = adopted(s, l, 0, n, opt(l, "wish"), true);
@@ -212,8 +239,8 @@ static void parse_store_answer(struct script *s, struct line *l, struct core_eve
 	if (strcmp(verb, "queues") == 0) {
 		e->type = CORE_EV_QUEUES;
 		e->queues.ok = !has(l, "away");
-		e->queues.n = l->n > 1 && e->queues.ok ? names(l, word(l, 1)) : 0;
-		e->queues.at = l->names;
+		e->queues.n = l->n > 1 && e->queues.ok ? names(l, 0, word(l, 1)) : 0;
+		e->queues.at = l->names[0];
 	} else if (strcmp(verb, "filled") == 0) {
 		e->type = CORE_EV_FILLED;
 		e->filled.queue = word(l, 1);
@@ -221,6 +248,14 @@ static void parse_store_answer(struct script *s, struct line *l, struct core_eve
 		e->filled.exhausted = has(l, "end");
 		e->filled.n = e->filled.ok && l->n > 2 && word(l, 2)[0] == 't' ? list(s, l, 0, word(l, 2)) : 0;
 		e->filled.at = l->tasks[0];
+	} else if (strcmp(verb, "expired") == 0) {
+		e->type = CORE_EV_EXPIRED;
+		e->expired.ok = !has(l, "away");
+		e->expired.n = l->n > 1 && word(l, 1)[0] == 't' ? list(s, l, 0, word(l, 1)) : 0;
+		for (size_t i = 0; i < e->expired.n; i++)
+			l->ids[i] = l->at[0][i].task;
+		e->expired.at = l->ids;
+		e->expired.next_in_ns = opt(l, "next") ? seconds(number(l, "next", 0)) : -1;
 	} else {
 		e->type = CORE_EV_DUE;
 		e->due.ok = !has(l, "away");
@@ -252,6 +287,7 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->master = r->own ? "m" : opt(l, "of");
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
+		r->detached_ns = seconds(number(l, "detached", 0));
 	}
 }
 
@@ -263,6 +299,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 		e->at.task = e->task.id;
 		e->token = 100 + (uint64_t)task_number(&e->task.id);
 		e->inserted = (enum core_insert_verdict)VERDICT(word(l, 2), "created", "exists", "failed");
+		e->expires_in_ns = seconds(number(l, "exp", 0));
 		e->due_in_ns = seconds(number(l, "due", 0));
 	} else if (strcmp(verb, "preempted") == 0) {
 		e->type = CORE_EV_PREEMPTED;
@@ -313,12 +350,15 @@ static void parse_peer(struct script *s, struct line *l, struct core_event *e, c
 		e->at = attempt(s, word(l, 2));
 		e->token = (uint64_t)number(l, "tok", 0);
 		e->outcome.succeeded = has(l, "ok");
+		e->outcome.given_back = has(l, "back");
 	} else if (strcmp(verb, "accepted") == 0 || strcmp(verb, "refused") == 0) {
 		e->type = verb[0] == 'a' ? CORE_EV_ACCEPTED : CORE_EV_REFUSED;
 		e->at = attempt(s, word(l, 2));
+		e->text = opt(l, "text");
 	} else {
 		e->type = verb[0] == 'd' ? CORE_EV_DRAINING : CORE_EV_PEER_GONE;
-		e->draining = verb[0] == 'd';
+		e->draining.on = verb[0] == 'd' && !has(l, "off");
+		e->draining.detach_ns = seconds(number(l, "detach", 0));
 	}
 }
 
@@ -350,12 +390,17 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 		e->type = CORE_EV_READY;
 		e->ready.n = list(s, l, 0, word(l, 1));
 		e->ready.at = l->tasks[0];
+		e->expires_in_ns = seconds(number(l, "exp", 0));
 	} else if (strcmp(verb, "gone") == 0 || strcmp(verb, "cancel") == 0) {
 		e->type = verb[0] == 'g' ? CORE_EV_GONE : CORE_EV_CANCEL_WISH;
 		e->at = attempt(s, word(l, 1));
 	} else if (strcmp(verb, "store") == 0 || strcmp(verb, "lease") == 0) {
 		e->type = verb[0] == 's' ? CORE_EV_STORE : CORE_EV_LEASE;
 		e->up = has(l, "up");
+	} else if (strcmp(verb, "wish") == 0) {
+		e->type = CORE_EV_DRAIN_WISH;
+		e->drain_wish.worker = word(l, 1);
+		e->drain_wish.on = !has(l, "off");
 	} else if (strcmp(verb, "stalled") == 0) {
 		e->type = CORE_EV_STALLED;
 		e->stalled_ns = seconds(strtod(word(l, 1), NULL));
@@ -391,7 +436,8 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
-		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS };
+		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
+		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_DETACHED] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
 	int t = task_number(&f->at.task), a = f->at.attempt;
@@ -420,7 +466,14 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		break;
 	case CORE_DO_QUEUES: say(s, "queues"); break;
 	case CORE_DO_DUE: say(s, "due"); break;
+	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_DETACHED:
+		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
+		break;
+	case CORE_DO_WORKER_GONE:
+		say(s, "gone %s#%d %g", f->worker, (int)f->session, (double)f->heard_ago_ns / 1e9);
+		break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
 	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
 	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;

@@ -1,16 +1,20 @@
 /* The core driven by text: one line holds the events of a step, the answer is its effects in words.
  *
  *   task t1 q=a prio=5 gpus=1 excl lease=60 failures=2 backoff=10    (attributes; remembered; not an event)
+ *   task t2 handler=x custom=lic:2,fpga:1
  *   hello p1 w1 slots=2 gpus=0 q=a,b held=t1/1,t2/1 enforce inproc drain inst=5
- *   opened p1 w1 #1 adopt=t1/1 wish=t2/1 requeue=t3/1 fence=t4/1 wait=t5/1 | opened p1 w1 away
- *   submit t1 [due=5]      inserted t1 created|exists|failed [due=5]    ready t1,t2    gone t1
+ *   opened p1 w1 #1 [drained] adopt=t1/1 wish=t2/1 requeue=t3/1 fence=t4/1 wait=t5/1 | opened p1 w1 away
+ *   hello p1 w1 handlers=x,y custom=lic:3 nocmd      (nocmd: runs no commands)
+ *   submit t1 [due=5]      inserted t1 created|exists|failed [due=5] [exp=9]    ready t1,t2 [exp=9]    gone t1
  *   preempted t1 ok|full|newer|down        claimed t1/1 won|lost|away [spec=1.5: MiB of its spec]
- *   accepted p1 t1/1       refused p1 t1/1       cancel t1/1        draining p1       bye p1
+ *   accepted p1 t1/1       refused p1 t1/1       cancel t1/1        bye p1
+ *   draining p1 [off] [detach=600]           wish w1 [off]
  *   hb p1 n=3 seen=1 held=t1/1
- *   outcome p1 t1/1 tok=7 ok|fail           recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]
+ *   outcome p1 t1/1 tok=7 ok|fail|back         recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]
  *   taken t1/1 #1 pending|ended|fenced|away
  *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
- *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] | strays away      (without `of`: sessions of this master's id)
+ *   expired t1,t2 [next=5] | expired away
+ *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] [detached=9] | strays away  (without `of`: sessions of this master's id)
  *   store up|down    lease up|down    stalled 5    wait 5 (moves the time; alone on its line: a TIME event)
  *
  * Several events of one step are divided by "; ".  Times are seconds, fractions allowed. Task tN has seq N. */
@@ -21,7 +25,7 @@
 
 #define SCRIPT_TASKS 4096
 
-enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8, SHOW_STRAYS = 16 };
+enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8, SHOW_STRAYS = 16, SHOW_GONE = 32, SHOW_EXPIRE = 64 };
 
 struct script {
 	struct core_config cfg;
@@ -30,7 +34,7 @@ struct script {
 	int64_t now;
 	unsigned show; /* effects that are otherwise left out of the words */
 	struct core_task tasks[SCRIPT_TASKS];
-	char queue_names[SCRIPT_TASKS][16];
+	char queue_names[SCRIPT_TASKS][16], handler_names[SCRIPT_TASKS][16], customs[SCRIPT_TASKS][64];
 	char text[65536];
 };
 

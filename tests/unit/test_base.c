@@ -263,12 +263,33 @@ static void test_wall_clock_text(void **state)
 	assert_string_equal(text, "2025-11-30T10:53:20.123Z");
 }
 
+static void test_traceparent(void **state)
+{
+	static const char good[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+	char text[sizeof(good) + 1];
+	assert_true(traceparent_ok(good));
+	assert_false(traceparent_ok(""));
+	assert_false(traceparent_ok("00-00000000000000000000000000000000-b7ad6b7169203331-01"));
+	assert_false(traceparent_ok("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"));
+	assert_false(traceparent_ok("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
+	for (size_t i = 0; i < strlen(good); i++) {
+		memcpy(text, good, sizeof(good));
+		text[i] = 'A';
+		assert_false(traceparent_ok(text));
+		text[i] = '\0';
+		assert_false(traceparent_ok(text));
+	}
+	snprintf(text, sizeof(text), "%s0", good);
+	assert_false(traceparent_ok(text));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_us_to_ns_saturates),
 		cmocka_unit_test(test_heap), cmocka_unit_test(test_map), cmocka_unit_test(test_list), cmocka_unit_test(test_buf),
 		cmocka_unit_test(test_ids), cmocka_unit_test(test_numbers), cmocka_unit_test(test_wall_clock_text),
+		cmocka_unit_test(test_traceparent),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

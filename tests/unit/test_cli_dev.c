@@ -40,6 +40,27 @@ static void assert_seen(struct seen *s, const char *text)
 	assert_string_equal(s->text, text);
 }
 
+static void an_error_is_found(void **state)
+{
+	static struct dev_lines l;
+	static const struct { const char *said, *error; } lines[] = {
+		{ "2026-11-30T04:54:29.627Z ERROR worker: it is so", "worker: it is so" },
+		{ "2026-11-30T04:54:29.627Z ERROR ", "" },
+		{ "2026-11-30T04:54:29.627Z WARN  worker: Z ERROR no", "before" },
+		{ "Z ERROR ", "before" },
+		{ "", "before" },
+	};
+	for (int color = 0; color < 32; color += 31) {
+		dev_lines_init(&l, "worker", color);
+		for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+			char line[200], text[20] = "before";
+			int n = snprintf(line, sizeof line, "%s%s\n", l.prefix, lines[i].said);
+			dev_lines_error(&l, line, (size_t)n, text, sizeof text);
+			assert_string_equal(text, lines[i].error);
+		}
+	}
+}
+
 static void a_line_comes_out_when_it_is_complete(void **state)
 {
 	static const char said[] = "one\ntwo\n\nthr", wanted[] = "reinsd | one\nreinsd | two\nreinsd | \n";
@@ -264,6 +285,7 @@ static void the_environment_leads_nowhere_else(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_error_is_found),
 		cmocka_unit_test(a_line_comes_out_when_it_is_complete),
 		cmocka_unit_test(the_name_alone_has_a_color),
 		cmocka_unit_test(a_line_without_end_comes_in_pieces),

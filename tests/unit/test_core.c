@@ -351,31 +351,6 @@ static void test_ack_goes_to_the_newest_stream(void **state)
 	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p2 recorded" });
 }
 
-static void test_retry_after_the_policys_delay(void **state)
-{
-	start(NULL);
-	S.show = SHOW_FILL;
-	GO(WORKER, { "task t1 failures=2 backoff=10 by=3 backoff_max=1000", "" }, RUNNING("t1"),
-	   { "inserted t1 created", "send t1/1 p1 n1" }, { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" });
-	int64_t delay = S.out.at[S.out.n - 1].retry_in_ns;
-	for (size_t i = 0; i < S.out.n; i++)
-		if (S.out.at[i].type == CORE_DO_RECORD)
-			delay = S.out.at[i].retry_in_ns;
-	assert_true(delay >= 90 * NS_PER_S && delay < 99 * NS_PER_S + NS_PER_S / 10);
-	GO({ "recorded p1 t1/1 tok=7 recorded again in=1", "ack t1/1 p1 recorded" }, { "wait 1", "due" },
-	   { "due t1/1", "preempt t1/2 w1#1" });
-}
-
-static void test_retry_delay_is_capped(void **state)
-{
-	start(NULL);
-	GO(WORKER, { "task t1 failures=60 backoff=10 by=3 backoff_max=30", "" }, RUNNING("t1"),
-	   { "inserted t1 created", "send t1/1 p1 n1" }, { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" });
-	for (size_t i = 0; i < S.out.n; i++)
-		if (S.out.at[i].type == CORE_DO_RECORD)
-			assert_true(S.out.at[i].retry_in_ns >= 30 * NS_PER_S && S.out.at[i].retry_in_ns <= 33 * NS_PER_S);
-}
-
 static void test_retry_at_once(void **state)
 {
 	start(NULL);
@@ -835,8 +810,6 @@ int main(void)
 		RUN(test_outcome_of_a_taken_back_attempt_unrecorded),
 		RUN(test_outcome_unrecorded_and_the_worker_lost),
 		RUN(test_ack_goes_to_the_newest_stream),
-		RUN(test_retry_after_the_policys_delay),
-		RUN(test_retry_delay_is_capped),
 		RUN(test_retry_at_once),
 		RUN(test_not_accepted_in_time),
 		RUN(test_not_accepted_and_a_heartbeat_lacks_it),

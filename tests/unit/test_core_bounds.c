@@ -1,4 +1,4 @@
-/* The scheduler core: why a task waits, in words; and the largest values that clients and the store may hand it. */
+/* The scheduler core: the largest values that clients and the store may hand it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,14 +42,14 @@ static void test_due_farther_than_time_goes(void **state)
 	}
 }
 
-/* Each may ask for the most that is allowed, and nobody counts what the worker has. */
+/* Each may ask for the most that is allowed, of what nobody counts and of what is there. */
 static void test_sums_of_large_needs(void **state)
 {
 	static const struct core_task most = {
 		.queue = "a", .need = { .memory_bytes = INT64_C(1) << 48, .cpu_millis = 1000000000 },
 	};
 	start(NULL);
-	script_run(&S, "hello p1 w1 slots=5");
+	script_run(&S, "hello p1 w1 slots=5 mem=2000000000000000");
 	script_run(&S, "opened p1 w1 #1");
 	struct core_event ev[5];
 	struct blob *spec = blob_new("", 0);
@@ -64,30 +64,9 @@ static void test_sums_of_large_needs(void **state)
 	blob_unref(spec);
 }
 
-static void test_why_pending(void **state)
-{
-	char why[160];
-	struct core_need none = { 0 }, two = { .gpus = 2 };
-	start(NULL);
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no worker is connected");
-	script_run(&S, "hello p1 w1 q=a gpus=1");
-	script_run(&S, "opened p1 w1 #1");
-	core_why_pending(S.core, "b", &none, false, why, sizeof(why));
-	assert_string_equal(why, "no connected worker serves queue \"b\"");
-	core_why_pending(S.core, "a", &two, false, why, sizeof(why));
-	assert_string_equal(why, "needs gpus=2; the largest connected worker has 1");
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "");
-	script_run(&S, "submit t1");
-	core_why_pending(S.core, "a", &none, false, why, sizeof(why));
-	assert_string_equal(why, "every worker that fits is busy");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_why_pending, done),
 		cmocka_unit_test_teardown(test_due_farther_than_time_goes, done),
 		cmocka_unit_test_teardown(test_sums_of_large_needs, done),
 	};

@@ -37,10 +37,11 @@ struct task {
 struct worker {
 	char id[8];
 	uint64_t peer;
-	bool connected, opening, draining;
+	bool connected, opening, draining, wished;
 	int64_t session, number, hold_until;
-	int slots, gpus;
-	bool enforces;
+	int slots, gpus, licences, memory;
+	bool enforces, commands;
+	int handlers; /* bit per handler */
 	int queue; /* -1: all */
 };
 
@@ -55,7 +56,8 @@ struct model {
 	uint64_t turn, turns[QUEUES], peers, tokens;
 	struct core_effect asks[ASKS];
 	int n_asks;
-	int used[WORKERS + 1], used_gpus[WORKERS + 1]; /* the last: reserved under a session that has ended */
+	/* the last: reserved under a session that has ended */
+	int used[WORKERS + 1], used_gpus[WORKERS + 1], used_licences[WORKERS + 1], used_memory[WORKERS + 1];
 	int64_t pause_until;
 	int submitted; /* task of this step's submit; -1 none */
 	uint64_t step, steps_with_dispatch;
@@ -64,6 +66,9 @@ struct model {
 
 static struct model M;
 static const char *const names[QUEUES] = { "a", "b", "c" };
+static const char *const handlers[] = { "x", "y" };
+/* What may be asked for; the number of licences is the first digit. */
+static const char *const customs[] = { "lic=1", "lic=2", "lic=3", "lic=1 none=1" };
 
 #define EXPECT(x)                                                                              \
 	do {                                                                                   \
@@ -80,16 +85,27 @@ static int worker_of(const char *id) { return id[1] - '0'; }
 
 /* ---- the rules, slowly ---- */
 
+static int licences(const struct task *t) { return t->t.custom ? t->t.custom[4] - '0' : 0; }
+
+static bool runs(const struct task *t, const struct worker *w)
+{
+	return t->t.handler ? w->handlers & (t->t.handler[0] == 'x' ? 1 : 2) : w->commands;
+}
+
 /* What is used of each worker, counted anew each time. */
 static void tally(void)
 {
 	memset(M.used, 0, sizeof(M.used));
 	memset(M.used_gpus, 0, sizeof(M.used_gpus));
+	memset(M.used_licences, 0, sizeof(M.used_licences));
+	memset(M.used_memory, 0, sizeof(M.used_memory));
 	for (int i = 0; i < M.n_tasks; i++) {
 		const struct task *t = &M.tasks[i];
 		if (t->state == AWAY || t->state == HELD) {
 			M.used[t->worker]++;
 			M.used_gpus[t->worker] += t->t.need.gpus;
+			M.used_licences[t->worker] += licences(t);
+			M.used_memory[t->worker] += (int)t->t.need.memory_bytes;
 		}
 	}
 }
@@ -97,8 +113,10 @@ static void tally(void)
 static bool fits(const struct task *t, int i)
 {
 	const struct worker *w = &M.w[i];
-	return w->connected && !w->opening && !w->draining && M.now >= w->hold_until && M.used[i] < w->slots &&
-	       t->t.need.gpus <= w->gpus - M.used_gpus[i] && (!t->t.exclusive || w->enforces) &&
+	return w->connected && !w->opening && !w->draining && !w->wished && M.now >= w->hold_until && M.used[i] < w->slots &&
+	       t->t.need.gpus <= w->gpus - M.used_gpus[i] && licences(t) <= w->licences - M.used_licences[i] &&
+	       (t->t.need.memory_bytes == 0 || t->t.need.memory_bytes <= w->memory - M.used_memory[i]) &&
+	       (!t->t.custom || !strstr(t->t.custom, "none")) && runs(t, w) && (!t->t.exclusive || w->enforces) &&
 	       (w->queue < 0 || w->queue == queue_of(t));
 }
 
@@ -192,7 +210,7 @@ static bool asks(enum core_effect_type t)
 {
 	return t == CORE_DO_INSERT || t == CORE_DO_PREEMPT || t == CORE_DO_CLAIM || t == CORE_DO_RECORD ||
 	       t == CORE_DO_TAKE_BACK || t == CORE_DO_SESSION_OPEN || t == CORE_DO_FILL || t == CORE_DO_QUEUES ||
-	       t == CORE_DO_DUE || t == CORE_DO_STRAYS;
+	       t == CORE_DO_DUE || t == CORE_DO_EXPIRE || t == CORE_DO_STRAYS;
 }
 
 static void on_effect(const struct core_effect *f)
@@ -246,6 +264,9 @@ static struct task *task_new(void)
 		.queue = names[between(0, QUEUES - 1)],
 		.priority = chance(30) ? between(-1, 2) : 0,
 		.need.gpus = chance(20) ? between(1, 2) : 0,
+		.need.memory_bytes = chance(10) ? between(1, 2) : 0,
+		.handler = chance(25) ? handlers[between(0, 1)] : NULL,
+		.custom = chance(20) ? customs[between(0, 3)] : NULL,
 		.exclusive = chance(20),
 		.max_attempts = 3,
 	};
@@ -364,8 +385,15 @@ static void ev_worker(void)
 		w->connected = false;
 		step(&ev);
 	} else if (w->connected && chance(20)) {
-		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining = true };
-		w->draining = true;
+		bool on = chance(50);
+		struct core_event ev = { .type = CORE_EV_DRAINING, .peer = w->peer, .draining.on = on };
+		w->draining = on;
+		step(&ev);
+	} else if (chance(20)) {
+		/* By an operator, of a worker that is here or not: it holds over sessions. */
+		struct core_event ev = { .type = CORE_EV_DRAIN_WISH };
+		ev.drain_wish.worker = w->id;
+		ev.drain_wish.on = w->wished = chance(50);
 		step(&ev);
 	} else {
 		struct core_attempt held[RUNS];
@@ -374,10 +402,21 @@ static void ev_worker(void)
 			w->slots = between(0, 4);
 			w->gpus = between(0, 3);
 			w->enforces = chance(50);
+			w->commands = chance(80);
+			w->handlers = between(0, 3);
+			w->licences = between(0, 4);
+			w->memory = chance(50) ? between(1, 4) : 0;
 			w->queue = chance(50) ? -1 : between(0, QUEUES - 1);
 		}
 		ev.hello.worker = w->id;
-		ev.hello.capacity = (struct core_capacity){ .slots = w->slots, .have.gpus = w->gpus };
+		char custom[16];
+		snprintf(custom, sizeof(custom), "lic=%d", w->licences);
+		ev.hello.capacity = (struct core_capacity){
+			.slots = w->slots, .have = { .gpus = w->gpus, .memory_bytes = w->memory }, .custom = custom,
+		};
+		ev.hello.handlers = &handlers[w->handlers == 2];
+		ev.hello.n_handlers = (size_t)(w->handlers == 3 ? 2 : w->handlers != 0);
+		ev.hello.runs_commands = w->commands;
 		ev.hello.queues = &names[w->queue < 0 ? 0 : w->queue];
 		ev.hello.n_queues = w->queue >= 0;
 		ev.hello.enforces_lease = w->enforces;
@@ -404,7 +443,7 @@ static void answer_preempt(const struct core_effect *f)
 	struct core_event ev = { .type = CORE_EV_PREEMPTED, .at = f->at };
 	ev.preempted = chance(90) ? CORE_PREEMPT_OK : (enum core_preempt_verdict)between(0, 3);
 	bool taken = ev.preempted == CORE_PREEMPT_OK || ev.preempted == CORE_PREEMPT_DOWN;
-	bool lives = w->connected && !w->opening && !w->draining && w->session == f->session;
+	bool lives = w->connected && !w->opening && !w->draining && !w->wished && w->session == f->session;
 	if (!taken && w->session == f->session)
 		w->hold_until = M.now + 2 * NS_PER_S;
 	bool submit = t->t.seq == 0;
@@ -427,7 +466,7 @@ static void answer_preempt(const struct core_effect *f)
 static void won(struct task *t, const struct core_effect *f, struct core_event *ev)
 {
 	const struct worker *w = &M.w[t->worker];
-	bool lives = w->connected && !w->opening && !w->draining && w->session == f->session;
+	bool lives = w->connected && !w->opening && !w->draining && !w->wished && w->session == f->session;
 	t->t.attempt++;
 	t->state = lives ? HELD : GONE;
 	ev->at.attempt = t->t.attempt;
@@ -516,6 +555,7 @@ static void answer_session(const struct core_effect *f)
 	ev.opened.worker = w->id;
 	ev.opened.ok = true;
 	ev.opened.session = w->session + 1;
+	ev.opened.drain_wish = w->wished;
 	ev.opened.adopted = adopted;
 	for (int i = 0; i < M.n_tasks; i++) {
 		struct task *t = &M.tasks[i];
@@ -535,6 +575,24 @@ static void answer_session(const struct core_effect *f)
 	EXPECT(count(CORE_DO_WELCOME) == 1);
 }
 
+/* Some ready rows that were never given out. */
+static void answer_expire(void)
+{
+	struct uuid ids[4];
+	struct core_event ev = { .type = CORE_EV_EXPIRED };
+	ev.expired.at = ids;
+	ev.expired.ok = chance(90);
+	ev.expired.next_in_ns = chance(50) ? between(0, 50) * NS_PER_MS : -1;
+	while (ev.expired.ok && ev.expired.n < ARRAY_LEN(ids) && chance(50)) {
+		int i = pick_task(is_ready);
+		if (i < 0 || M.tasks[i].t.attempt > 0)
+			break;
+		M.tasks[i].state = GONE;
+		ids[ev.expired.n++] = M.tasks[i].t.id;
+	}
+	step(&ev);
+}
+
 static void answer_reading(const struct core_effect *f)
 {
 	static struct core_task rows[TASKS];
@@ -547,6 +605,9 @@ static void answer_reading(const struct core_effect *f)
 		ev.type = CORE_EV_DUE;
 		ev.due.ok = true;
 		ev.due.next_in_ns = -1;
+	} else if (f->type == CORE_DO_EXPIRE) {
+		answer_expire();
+		return;
 	} else if (f->type == CORE_DO_STRAYS) {
 		ev.type = CORE_EV_STRAYS;
 		ev.strays.ok = true;

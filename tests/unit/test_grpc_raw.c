@@ -420,6 +420,34 @@ static void connections_given_up(void **state)
 	grpc_limits_default(&l);
 	l.idle_ns = 20 * NS_PER_MS;
 	give_up(&l, NULL, "max_idle", false);
+	grpc_limits_default(&l);
+	l.unproven_idle_ns = 20 * NS_PER_MS;
+	give_up(&l, NULL, "max_idle", false);
+}
+
+/* Both ask, one is refused; then both are idle, and that one alone is given up. */
+static void who_is_refused_is_not_kept(void **state)
+{
+	struct grpc_limits l;
+	struct peer good, bad;
+	grpc_limits_default(&l);
+	l.unproven_idle_ns = 20 * NS_PER_MS;
+	peer_init(&good, &l, true);
+	peer_init(&bad, &l, true);
+	raw_request(&good.raw, 1, 0, UNARY);
+	send_bytes(&good, 1, true, "\0\0\0\0\2ab", 7);
+	raw_request(&bad.raw, 1, 0, UNARY);
+	send_bytes(&bad, 1, true, "\0\0\0\0\1!", 6);
+	until(&good.rig, (talk(&good), answer(&good, 1).ended));
+	until(&bad.rig, (talk(&bad), answer(&bad, 1).ended));
+	assert_string_equal(answer(&good, 1).status, "0");
+	assert_string_equal(answer(&bad, 1).status, "9");
+	until(&bad.rig, bad.ended);
+	for (int64_t end = clock_mono_ns() + 40 * NS_PER_MS; clock_mono_ns() < end;)
+		talk(&good);
+	assert_false(good.ended);
+	peer_done(&good);
+	peer_done(&bad);
 }
 
 static void no_preface(void **state)
@@ -486,6 +514,7 @@ int main(void)
 		cmocka_unit_test(a_request_that_stops_coming),
 		cmocka_unit_test(half_sent_at_the_deadline),
 		cmocka_unit_test(connections_given_up),
+		cmocka_unit_test(who_is_refused_is_not_kept),
 		cmocka_unit_test(no_preface),
 		cmocka_unit_test(http1),
 		cmocka_unit_test(a_protocol_error_gets_a_last_word),

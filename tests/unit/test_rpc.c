@@ -194,6 +194,34 @@ static void test_defaults_of_retry(void **state)
 	assert_true(ins.task.backoff_max_ns == 3600 * NS_PER_S);
 }
 
+static void test_custom_text(void **state)
+{
+	Reins__V1__Resources__CustomEntry entries[17], *at[17];
+	char names[17][8];
+	good();
+	for (size_t i = 0; i < ARRAY_LEN(entries); i++) {
+		reins__v1__resources__custom_entry__init(&entries[i]);
+		snprintf(names[i], sizeof(names[i]), "n%c", (char)('z' - (int)i));
+		entries[i].key = names[i];
+		entries[i].value = (int64_t)i;
+		at[i] = &entries[i];
+	}
+	resources.custom = at;
+	resources.n_custom = 17;
+	assert_non_null(spec_custom_fault(&resources, 0));
+	resources.n_custom = 4;
+	assert_non_null(spec_custom_fault(&resources, 1)); /* nz=0 */
+	assert_null(spec_custom_fault(&resources, 0));
+	entries[3].key = (char *)"ny"; /* given twice: the last counts */
+	char *text = spec_custom_text(&resources);
+	assert_string_equal(text, "nx=2 ny=3");
+	free(text);
+	entries[0].value = INT64_MAX;
+	assert_non_null(spec_custom_fault(&resources, 0));
+	resources.n_custom = 0;
+	assert_null(spec_custom_text(&resources));
+}
+
 static void test_wire(void **state)
 {
 	struct buf b;
@@ -290,7 +318,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_spec_refused), cmocka_unit_test(test_hash_ignores_map_order_and_origin),
-		cmocka_unit_test(test_defaults_of_retry), cmocka_unit_test(test_wire), cmocka_unit_test(test_view),
+		cmocka_unit_test(test_defaults_of_retry), cmocka_unit_test(test_custom_text), cmocka_unit_test(test_wire), cmocka_unit_test(test_view),
 		cmocka_unit_test(test_view_of_many_long_errors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

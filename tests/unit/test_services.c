@@ -16,6 +16,7 @@
 #include "reins/v1/worker_service.pb-c.h"
 #include "server/lease/memory/memory.h"
 #include "server/rpc/rpc.h"
+#include "server/store/store_logs.h"
 #include "tests/unit/turns.h"
 #include "server/core/core_view.h"
 
@@ -228,6 +229,7 @@ static void connect_worker(struct call *w)
 	h.worker_id = (char *)"w1";
 	h.instance = (char *)INSTANCE;
 	h.slots = 2;
+	h.runs_commands = true;
 	h.last = true;
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_HELLO;
 	m.hello = &h;
@@ -254,14 +256,16 @@ static void say_log(struct call *w, int64_t offset, const char *text)
 	say(w, &m);
 }
 
-static void say_outcome(struct call *w)
+static void say_end(struct call *w, Reins__V1__Outcome__Kind kind, Reins__V1__Stop__Reason why)
 {
 	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
 	Reins__V1__OutcomeReport report = REINS__V1__OUTCOME_REPORT__INIT;
 	Reins__V1__Outcome o = REINS__V1__OUTCOME__INIT, *os[] = { &o };
 	o.task_id = (char *)TASK_1;
 	o.attempt = 1;
-	o.kind = REINS__V1__OUTCOME__KIND__SUCCEEDED;
+	o.kind = kind;
+	o.stop_reason = why;
+	o.oom_killed = kind == REINS__V1__OUTCOME__KIND__FAILED;
 	report.outcomes = os;
 	report.n_outcomes = 1;
 	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_OUTCOME;
@@ -269,25 +273,71 @@ static void say_outcome(struct call *w)
 	say(w, &m);
 }
 
+static void say_outcome(struct call *w)
+{
+	say_end(w, REINS__V1__OUTCOME__KIND__SUCCEEDED, REINS__V1__STOP__REASON__REASON_UNSPECIFIED);
+}
+
+static void say_started(struct call *w, char **devices, size_t n)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__Started started = REINS__V1__STARTED__INIT;
+	Reins__V1__StartedAttempt a = REINS__V1__STARTED_ATTEMPT__INIT, *as[] = { &a };
+	Google__Protobuf__Timestamp at = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+	at.seconds = 1700000000;
+	a.task_id = (char *)TASK_1;
+	a.attempt = 1;
+	a.started_at = &at;
+	a.devices = devices;
+	a.n_devices = n;
+	started.attempts = as;
+	started.n_attempts = 1;
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_STARTED;
+	m.started = &started;
+	say(w, &m);
+}
+
 /* ---- logs and outcomes ---- */
+
+static struct store_log_append *await_append(void)
+{
+	return AWAIT(store_log_append, STORE_LOG_APPEND);
+}
+
+static void expect_piece(const struct store_log_piece *p, int64_t offset, const char *text)
+{
+	assert_int_equal(p->offset, offset);
+	assert_non_null(p->data);
+	assert_int_equal(p->data->len, strlen(text));
+	assert_memory_equal(p->data->data, text, p->data->len);
+}
 
 static void test_an_outcome_waits_for_its_log(void **state)
 {
 	connect_worker(&T.w);
 	say_log(&T.w, 0, "hello");
+	struct store_log_append *o = await_append();
 	say_log(&T.w, 5, " you");
+	say_log(&T.w, 9, " all");
 	say_outcome(&T.w);
-	TURNS_UNTIL(T.loop, n_asked(STORE_LOG_APPEND) == 2);
 	settle();
+	/* One at a time; what came meanwhile goes together. */
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 1);
+	assert_int_equal(o->n, 1);
+	expect_piece(&o->pieces[0], 0, "hello");
 	assert_null(asked(STORE_RECORD));
-	answer(asked(STORE_LOG_APPEND), STORE_OK);
+	answer(&o->op, STORE_OK);
+	o = await_append();
 	settle();
 	assert_int_equal(T.w.stored, 5);
+	assert_int_equal(o->n, 1);
+	expect_piece(&o->pieces[0], 5, " you all");
 	assert_null(asked(STORE_RECORD));
-	answer(asked(STORE_LOG_APPEND), STORE_OK);
+	answer(&o->op, STORE_OK);
 	struct store_record *r = AWAIT(store_record, STORE_RECORD);
+	assert_int_equal(r->log_dropped, 0);
 	settle();
-	assert_int_equal(T.w.stored, 9);
+	assert_int_equal(T.w.stored, 13);
 	int before = T.w.n_messages;
 	settle();
 	assert_int_equal(T.w.n_messages, before); /* nothing is acknowledged before the store has it */
@@ -299,35 +349,164 @@ static void test_an_outcome_waits_for_its_log(void **state)
 	assert_int_equal(T.w.last->outcome_ack->verdicts[0]->verdict, REINS__V1__OUTCOME_VERDICT__VERDICT__RECORDED);
 }
 
-static void test_a_log_that_the_store_gives_up_holds_nothing_back(void **state)
+/* The store has no room in its queue: tried again, in order, and the outcome waits. */
+static void test_a_log_is_tried_again(void **state)
+{
+	connect_worker(&T.w);
+	say_log(&T.w, 0, "hello");
+	answer(await(STORE_LOG_APPEND), STORE_UNAVAILABLE);
+	say_log(&T.w, 5, " you");
+	say_outcome(&T.w);
+	struct store_log_append *o = await_append();
+	settle();
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 1);
+	expect_piece(&o->pieces[0], 0, "hello");
+	assert_int_equal(T.w.stored, -1);
+	assert_null(asked(STORE_RECORD));
+	answer(&o->op, STORE_OK);
+	o = await_append();
+	expect_piece(&o->pieces[0], 5, " you");
+	answer(&o->op, STORE_OK);
+	await(STORE_RECORD);
+}
+
+/* Its content can't be stored, or there is no room for it at all: the gap is, and nothing is held back. */
+static void test_a_log_that_is_refused_becomes_a_gap(void **state)
 {
 	connect_worker(&T.w);
 	say_log(&T.w, 0, "hello");
 	say_outcome(&T.w);
-	answer(await(STORE_LOG_APPEND), STORE_UNAVAILABLE);
-	await(STORE_RECORD);
+	answer(await(STORE_LOG_APPEND), STORE_REFUSED);
+	struct store_log_append *o = await_append();
+	assert_int_equal(o->n, 1);
+	assert_null(o->pieces[0].data);
+	assert_int_equal(o->pieces[0].dropped, 5);
+	answer(&o->op, STORE_REFUSED);
+	AWAIT(store_record, STORE_RECORD);
 	settle();
-	assert_int_equal(T.w.stored, -1);
+	assert_int_equal(T.w.stored, 5);
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
 }
 
-static void test_beyond_the_limit_is_told_last(void **state)
+/* The stream ends while something is to be tried again: nothing waits for it. */
+static void test_a_stream_that_ends_with_its_log_unstored(void **state)
 {
 	connect_worker(&T.w);
 	say_log(&T.w, 0, "hello");
-	say_log(&T.w, LOG_MAX + RPC_LOG_CHUNK_MAX, "far");
-	await(STORE_LOG_APPEND);
+	answer(await(STORE_LOG_APPEND), STORE_UNAVAILABLE);
+	say_outcome(&T.w);
 	settle();
-	assert_int_equal(n_asked(STORE_LOG_APPEND), 1);
-	assert_int_equal(T.w.stored, -1); /* it would forget "hello" */
-	answer(asked(STORE_LOG_APPEND), STORE_OK);
-	TURNS_UNTIL(T.loop, T.w.stored == LOG_MAX + RPC_LOG_CHUNK_MAX + 3);
-	say_log(&T.w, INT64_C(1) << 62, "as far as offsets go");
-	TURNS_UNTIL(T.loop, T.w.stored > INT64_C(1) << 62);
+	grpc_client_cancel(T.w.c);
+	TURNS_UNTIL(T.loop, T.w.done);
+	settle();
 	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
+	assert_null(asked(STORE_RECORD));
+}
+
+static void say_gap(struct call *w, int64_t offset, int64_t dropped)
+{
+	Reins__V1__WorkerMessage m = REINS__V1__WORKER_MESSAGE__INIT;
+	Reins__V1__Log l = REINS__V1__LOG__INIT;
+	l.task_id = (char *)TASK_1;
+	l.attempt = 1;
+	l.offset = offset;
+	l.dropped_bytes = dropped;
+	m.kind_case = REINS__V1__WORKER_MESSAGE__KIND_LOG;
+	m.log = &l;
+	say(w, &m);
+}
+
+/* What the worker dropped, what it left out, and what is over the limit is stored as gaps, and counted. */
+static void test_gaps(void **state)
+{
+	static char block[RPC_LOG_CHUNK_MAX + 1];
+	memset(block, 'x', RPC_LOG_CHUNK_MAX);
+	connect_worker(&T.w);
+	say_log(&T.w, 0, "head");
+	struct store_log_append *o = await_append();
+	say_gap(&T.w, 4, 1000);
+	say_log(&T.w, 1010, "tail");
+	say_log(&T.w, 1010, "tail"); /* once more */
+	say_log(&T.w, 1012, "iles");
+	settle();
+	answer(&o->op, STORE_OK);
+	o = await_append();
+	assert_int_equal(o->n, 2);
+	assert_int_equal(o->pieces[0].offset, 4);
+	assert_int_equal(o->pieces[0].dropped, 1006);
+	expect_piece(&o->pieces[1], 1010, "tailes");
+	answer(&o->op, STORE_OK);
+	int64_t at = 1016;
+	for (int i = 0; i < LOG_MAX / RPC_LOG_CHUNK_MAX + 3; i++, at += RPC_LOG_CHUNK_MAX) {
+		say_log(&T.w, at, block);
+		o = await_append();
+		bool over = i > LOG_MAX / RPC_LOG_CHUNK_MAX - 1;
+		assert_int_equal(o->pieces[0].dropped, over ? RPC_LOG_CHUNK_MAX : 0);
+		answer(&o->op, STORE_OK);
+	}
+	say_outcome(&T.w);
+	settle();
+	assert_int_equal(T.w.stored, at);
 	assert_false(T.w.done);
 	say_log(&T.w, INT64_MAX, "farther than ends can be counted");
 	TURNS_UNTIL(T.loop, T.w.done);
 	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
+}
+
+/* Whatever were answered, the worker would forget it. */
+static void test_a_refused_outcome_stays_with_its_worker(void **state)
+{
+	connect_worker(&T.w);
+	say_outcome(&T.w);
+	answer(await(STORE_RECORD), STORE_REFUSED);
+	int before = T.w.n_messages;
+	settle();
+	assert_int_equal(T.w.n_messages, before);
+	assert_false(T.w.done);
+	say_outcome(&T.w);
+	struct store_record *r = AWAIT(store_record, STORE_RECORD);
+	r->ret_verdict = CORE_RECORD_RECORDED;
+	r->ret_state = STORE_COMPLETED;
+	answer(&r->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.n_messages > before);
+	assert_int_equal(T.w.last->outcome_ack->verdicts[0]->verdict, REINS__V1__OUTCOME_VERDICT__VERDICT__RECORDED);
+}
+
+static struct store_record *ended(Reins__V1__Outcome__Kind kind, Reins__V1__Stop__Reason why)
+{
+	say_end(&T.w, kind, why);
+	return AWAIT(store_record, STORE_RECORD);
+}
+
+/* A start is not stored by itself when the end comes at once; the end says then what was given to it. */
+static void test_what_is_recorded_of_an_end(void **state)
+{
+	char *devices[] = { (char[]){ "0" }, (char[]){ "no name" }, (char[]){ "GPU-5f" }, (char[]){ "" } };
+	connect_worker(&T.w);
+	say_started(&T.w, devices, ARRAY_LEN(devices));
+	struct store_record *r = ended(REINS__V1__OUTCOME__KIND__STOPPED, REINS__V1__STOP__REASON__DRAINED);
+	assert_int_equal(r->outcome, STORE_STOPPED);
+	assert_string_equal(r->words, "drained by worker");
+	assert_string_equal(r->devices, "0 GPU-5f");
+	assert_false(r->oom_killed);
+	assert_int_equal(r->retry_in_ns, 0);
+	r->ret_verdict = CORE_RECORD_FENCED;
+	answer(&r->op, STORE_OK);
+	settle();
+	r = ended(REINS__V1__OUTCOME__KIND__LOST, REINS__V1__STOP__REASON__DRAINED);
+	assert_int_equal(r->outcome, STORE_WORKER_LOST);
+	assert_int_equal(r->lost_limit, 3);
+	assert_null(r->words);
+	assert_null(r->devices);
+	r->ret_verdict = CORE_RECORD_FENCED;
+	int before = T.w.n_messages;
+	settle();
+	assert_int_equal(T.w.n_messages, before); /* as any other: not before the store has it */
+	answer(&r->op, STORE_OK);
+	TURNS_UNTIL(T.loop, T.w.n_messages > before);
+	r = ended(REINS__V1__OUTCOME__KIND__FAILED, REINS__V1__STOP__REASON__REASON_UNSPECIFIED);
+	assert_true(r->oom_killed);
+	assert_null(r->words);
 }
 
 /* ---- submits ---- */
@@ -420,8 +599,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		RUN(test_an_outcome_waits_for_its_log),
-		RUN(test_a_log_that_the_store_gives_up_holds_nothing_back),
-		RUN(test_beyond_the_limit_is_told_last),
+		RUN(test_a_log_is_tried_again),
+		RUN(test_a_log_that_is_refused_becomes_a_gap),
+		RUN(test_a_stream_that_ends_with_its_log_unstored),
+		RUN(test_gaps),
+		RUN(test_a_refused_outcome_stays_with_its_worker),
+		RUN(test_what_is_recorded_of_an_end),
 		RUN(test_ok_only_after_the_commit),
 		RUN(test_a_run_at_beyond_all_counting),
 		RUN(test_submits_outlive_their_calls),

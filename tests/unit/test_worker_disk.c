@@ -316,23 +316,22 @@ static void count_name(void *arg, const char *name)
 static void state_dir_attempts(void **state)
 {
 	struct state_dir d;
-	char err[512], path[128], name[STATE_ATTEMPT_NAME_MAX], rest[STATE_ATTEMPT_NAME_MAX + 8];
+	char err[512], path[128], name[STATE_ATTEMPT_NAME_MAX], rest[STATE_ATTEMPT_NAME_MAX];
 	snprintf(path, sizeof(path), "%s/s", dir_path);
 	assert_int_equal(state_dir_open(&d, path, "w", err, sizeof(err)), 0);
 	state_dir_attempt_name("0195f3a0-0000-7000-8000-000000000000", 12, name);
 	assert_string_equal(name, "0195f3a0-0000-7000-8000-000000000000.12");
 	assert_int_equal(state_dir_make_attempt(&d, name), 0);
 	assert_int_equal(state_dir_make_attempt(&d, name), 0);
-	assert_int_equal(state_dir_remove_attempt(&d, name, rest), 0);
-	assert_int_equal(state_dir_remove_attempt(&d, name, rest), 0);
-
-	assert_int_equal(state_dir_make_attempt(&d, name), 0);
 	char deep[STATE_ATTEMPT_NAME_MAX + 32];
 	snprintf(deep, sizeof(deep), "%s/work/sub", name);
 	assert_int_equal(mkdirat(d.attempts_fd, deep, 0700), 0);
 	snprintf(deep, sizeof(deep), "%s/work/sub/link", name);
 	assert_int_equal(symlinkat("/etc", d.attempts_fd, deep), 0);
-	assert_int_equal(state_dir_remove_attempt(&d, name, rest), -ENOTEMPTY);
+	assert_int_equal(state_dir_put_aside(&d, name, rest), 0);
+	assert_int_equal(strncmp(rest, STATE_ASIDE, strlen(STATE_ASIDE)), 0);
+	char again[STATE_ATTEMPT_NAME_MAX];
+	assert_int_equal(state_dir_put_aside(&d, name, again), -ENOENT);
 	int n = 0;
 	assert_int_equal(state_dir_list_attempts(&d, count_name, &n), 0);
 	assert_int_equal(n, 1);

@@ -437,7 +437,7 @@ void attempt_run(struct control *control, int signal_fd, const struct sup_job *p
 	job_done(&j);
 	for (int i = 1; i < fds->n; i++)
 		close(fds->fds[i]);
-	tree_reap(&a.tree);
+	reap(&a);
 	if (!a.tree.first)
 		step(&a, ENDING_FIRST_EXIT, 0);
 	control_flush(control, &a.status);

@@ -5,21 +5,22 @@
 #include "server/store/postgres/pg_rows.h"
 
 static const char cancel_sql[] =
-	"WITH i AS MATERIALIZED (SELECT i.ord, i.task_id, t.queue, t.neg_priority, t.seq FROM unnest($1::int4[], $2::uuid[]) "
-	"AS i(ord, task_id) CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = i.task_id "
+	"WITH i AS MATERIALIZED (SELECT i.ord, i.task_id, i.words, t.queue, t.neg_priority, t.seq FROM unnest($1::int4[], $2::uuid[], $3::text[]) "
+	"AS i(ord, task_id, words) CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = i.task_id "
 	"OFFSET 0) t), "
-	"p AS MATERIALIZED (SELECT i.ord, r.* FROM i CROSS JOIN LATERAL (SELECT r.task_id, r.attempt, r.failures, r.losses, "
+	"p AS MATERIALIZED (SELECT i.ord, i.words, r.* FROM i CROSS JOIN LATERAL (SELECT r.task_id, r.attempt, r.failures, r.losses, "
 	"r.ctid AS at FROM ready r WHERE r.queue = i.queue AND r.neg_priority = i.neg_priority AND r.seq = i.seq OFFSET 0 "
 	"FOR UPDATE) r), "
 	"pd AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM p))), "
-	"w AS MATERIALIZED (SELECT i.ord, r.* FROM i CROSS JOIN LATERAL (SELECT r.task_id, r.attempt, r.failures, r.losses, "
+	"w AS MATERIALIZED (SELECT i.ord, i.words, r.* FROM i CROSS JOIN LATERAL (SELECT r.task_id, r.attempt, r.failures, r.losses, "
 	"r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id OFFSET 0 FOR UPDATE) r), "
 	"wd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM w))), "
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, finished_at, "
-	"cancel_requested_at, log_end) SELECT task_id, 5, 0, attempt, failures, losses, false, now(), now(), 0 FROM "
+	"cancel_requested_at, log_end, cause) SELECT task_id, 5, 0, attempt, failures, losses, false, now(), now(), 0, words FROM "
 	"(SELECT * FROM p UNION ALL SELECT * FROM w) x), "
-	"g AS (UPDATE running r SET cancel_requested_at = coalesce(r.cancel_requested_at, now()) WHERE r.task_id = ANY "
-	"($2::uuid[]) RETURNING r.task_id, r.attempt) "
+	"g AS (UPDATE running r SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), "
+	"cause = CASE WHEN r.cancel_requested_at IS NULL THEN i.words ELSE r.cause END FROM i WHERE r.task_id = ANY "
+	"($2::uuid[]) AND r.task_id = i.task_id RETURNING r.task_id, r.attempt) "
 	"SELECT i.ord, CASE WHEN p.ord IS NOT NULL OR w.ord IS NOT NULL THEN 1 WHEN g.task_id IS NOT NULL THEN 2 "
 	"WHEN z.state IS NOT NULL THEN 3 ELSE 9 END, coalesce(g.attempt, 0), coalesce(z.state, 0) "
 	"FROM i LEFT JOIN p ON p.ord = i.ord LEFT JOIN w ON w.ord = i.ord LEFT JOIN g ON g.task_id = i.task_id "
@@ -30,6 +31,7 @@ static bool build_cancel(struct pg_batch *b, struct pg_params *ps)
 	for (size_t i = 0; i < b->n; i++) {
 		pg_int4(ps, 0, (int32_t)i);
 		pg_uuid(ps, 1, container_of(b->ops[i], struct store_cancel, op)->id.b);
+		pg_text(ps, 2, container_of(b->ops[i], struct store_cancel, op)->words);
 	}
 	return true;
 }
@@ -63,11 +65,11 @@ static int read_cancel(struct pg_batch *b, const PGresult *r)
 	return 0;
 }
 
-const struct pg_stmt pg_cancel_stmts[1] = {{cancel_sql, "4u", build_cancel, read_cancel}};
+const struct pg_stmt pg_cancel_stmts[1] = {{cancel_sql, "4ut", build_cancel, read_cancel}};
 
 static const char started_sql[] =
-	"UPDATE running r SET started_at = i.began FROM unnest($1::uuid[], $2::int4[], $3::text[], $4::timestamptz[]) "
-	"AS i(task_id, attempt, worker, began) WHERE r.task_id = ANY ($1::uuid[]) AND r.task_id = i.task_id AND "
+	"UPDATE running r SET started_at = i.began, devices = i.devices FROM "
+	"unnest($1::uuid[], $2::int4[], $3::text[], $4::timestamptz[], $5::text[]) AS i(task_id, attempt, worker, began, devices) WHERE r.task_id = ANY ($1::uuid[]) AND r.task_id = i.task_id AND "
 	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE";
 
 static bool build_started(struct pg_batch *b, struct pg_params *ps)
@@ -78,10 +80,11 @@ static bool build_started(struct pg_batch *b, struct pg_params *ps)
 		pg_int4(ps, 1, o->at.attempt);
 		pg_text(ps, 2, o->worker);
 		pg_time(ps, 3, o->started_wall_us);
+		pg_text(ps, 4, o->devices);
 	}
 	return true;
 }
 
 static int read_started(struct pg_batch *b, const PGresult *r) { return 0; }
 
-const struct pg_stmt pg_started_stmts[1] = {{started_sql, "u4tw", build_started, read_started}};
+const struct pg_stmt pg_started_stmts[1] = {{started_sql, "u4twt", build_started, read_started}};

@@ -11,26 +11,27 @@
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], $5::int8[], " \
 	"$6::text[], $7::uuid[], $8::int8[], $9::int8[]) "                                                      \
 	"AS i(ord, task_id, queue, neg_priority, seq, worker, instance, session, lease_ns)), "
-/* A delayed row is claimed by a master whose own clock ran the delay. */
+/* Nobody begins what has expired; a row that was given out before has no expiry any more. */
+#define LASTS "(r.expires_at IS NULL OR r.expires_at > now())"
+/* Of a delayed row only one whose time has come: a window that remembers the task from before knows nothing of the delay. */
 #define TAKE(skip)                                                                                         \
 	"l AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM i CROSS JOIN LATERAL " \
 	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM ready r WHERE r.queue = i.queue COLLATE \"C\" AND "     \
-	"r.neg_priority = i.neg_priority AND r.seq = i.seq AND r.task_id = i.task_id OFFSET 0 FOR UPDATE" skip ") r), " \
+	"r.neg_priority = i.neg_priority AND r.seq = i.seq AND r.task_id = i.task_id AND " LASTS " OFFSET 0 FOR UPDATE" skip \
+	") r), "                                                                                             \
 	"ld AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM l))), "                               \
 	"w AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM (SELECT * FROM i WHERE " \
 	"NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord) OFFSET 0) i CROSS JOIN LATERAL "                       \
-	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id OFFSET 0 FOR UPDATE" skip \
+	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id AND r.due_at <= now() AND " LASTS " OFFSET 0 FOR UPDATE" skip \
 	") r), "                                                                                             \
 	"wd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM w))), "                             \
 	"won AS MATERIALIZED (SELECT * FROM l UNION ALL SELECT * FROM w), "                                    \
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at) SELECT task_id, seq, " \
-	"neg_priority, attempt + 1, failures, losses, cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, "  \
-	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, worker, instance, session, lease_ns, now() FROM won) "
+	"neg_priority, attempt + 1, failures, losses, " PG_ASKS ", worker, instance, session, lease_ns, now() FROM won) "
 #define SPEC(row) "CROSS JOIN LATERAL (SELECT t.spec FROM task t WHERE t.id = " row ".task_id OFFSET 0) t"
 
 static const char take_sql[] = INPUT TAKE(" SKIP LOCKED")
-	"SELECT won.ord, won.task_id, seq, neg_priority, attempt + 1, failures, losses, cpu, memory, gpus, exclusive, "
-	"lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, t.spec FROM won "
+	"SELECT won.ord, won.task_id, seq, neg_priority, attempt + 1, failures, losses, " PG_ASKS ", t.spec FROM won "
 	SPEC("won");
 static const char retake_sql[] = INPUT TAKE("") "SELECT count(*) FROM won";
 static const char mine_sql[] = INPUT
@@ -83,6 +84,8 @@ static int read_won(struct pg_batch *b, const PGresult *r)
 		struct store_claim *o = container_of(b->ops[ord], struct store_claim, op);
 		pg_get_core(r, row, 1, &o->ret_task);
 		o->ret_task.queue = o->task.queue;
+		o->ret_task.handler = o->task.handler;
+		o->ret_task.custom = o->task.custom;
 		int rc = pg_get_blob(r, row, 1 + PG_CORE_COLUMNS, &o->ret_spec);
 		if (rc < 0)
 			return rc;

@@ -6,32 +6,31 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
-#define COLUMNS "44ut484" "4b848" "8fttyyy" "tyw8tu88"
+#define COLUMNS "44ut484" "4b848" "8fttyyy" "tyw8tu88" "tt8"
 #define INPUT                                                                                                  \
 	"WITH i AS (SELECT * FROM unnest($1::int4[], $2::int4[], $3::uuid[], $4::text[], $5::int4[], "    \
 	"$6::int8[], $7::int4[], $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], "         \
 	"$14::float8[], $15::text[], $16::text[], $17::bytea[], $18::bytea[], $19::bytea[], $20::text[], $21::bytea[], " \
-	"$22::timestamptz[], $23::int8[], $24::text[], $25::uuid[], $26::int8[], $27::int8[]) "                        \
+	"$22::timestamptz[], $23::int8[], $24::text[], $25::uuid[], $26::int8[], $27::int8[], $28::text[], $29::text[], " \
+	"$30::int8[]) "                                                                                                \
 	"AS i(ord, unit, id, queue, cpu, memory, gpus, neg_priority, exclusive, lease_ttl_ns, max_attempts, "          \
 	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, name, owner, labels, list_spec, spec, key, hash, "    \
-	"run_at, delay_ns, worker, instance, session, lease_ns)), "
-/* What a row becomes; `due` is null for one that is ready now. */
+	"run_at, delay_ns, worker, instance, session, lease_ns, handler, custom, expiry_ns)), "
+/* What a row becomes; `due` is null for one that is ready now, `expires` for one that never expires. */
 #define FRESH                                                                                              \
 	"i.*, nextval('reins.task_seq') AS seq, coalesce(i.run_at, CASE WHEN i.delay_ns > 0 THEN now() + "       \
-	"i.delay_ns / 1000 * interval '1 microsecond' END) AS due "
+	"i.delay_ns / 1000 * interval '1 microsecond' END) AS due, CASE WHEN i.expiry_ns > 0 THEN now() + "      \
+	"i.expiry_ns / 1000 * interval '1 microsecond' END AS expires "
 #define TASKS                                                                                              \
-	"t AS (INSERT INTO task (id, seq, created_at, run_at, neg_priority, cpu, memory, gpus, exclusive, "      \
-	"lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, name, owner, " \
-	"idempotency_key, labels, list_spec, spec) SELECT id, seq, now(), due, neg_priority, cpu, memory, gpus, " \
-	"exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, name, " \
+	"t AS (INSERT INTO task (id, seq, created_at, run_at, neg_priority, " PG_ASKS ", expires_at, name, owner, " \
+	"idempotency_key, labels, list_spec, spec) SELECT id, seq, now(), due, neg_priority, " PG_ASKS ", expires, name, " \
 	"owner, key, labels, list_spec, spec FROM n"
 #define NARROW                                                                                             \
-	"id, seq, neg_priority, CASE WHEN worker IS NULL THEN 0 ELSE 1 END, 0, 0, cpu, memory, gpus, exclusive, " \
-	"lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue"
+	"id, seq, neg_priority, CASE WHEN worker IS NULL THEN 0 ELSE 1 END, 0, 0, " PG_ASKS
 #define PLACES(from)                                                                                       \
-	"r AS (INSERT INTO ready (" PG_CORE ") SELECT " NARROW " FROM " from                                     \
+	"r AS (INSERT INTO ready (" PG_CORE ", expires_at) SELECT " NARROW ", expires FROM " from                \
 	" WHERE worker IS NULL AND (due IS NULL OR due <= now())), "                                           \
-	"d AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT " NARROW ", due FROM " from                      \
+	"d AS (INSERT INTO delayed (" PG_CORE ", due_at, expires_at) SELECT " NARROW ", due, expires FROM " from \
 	" WHERE worker IS NULL AND due > now()), "                                                             \
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at) SELECT " NARROW \
 	", worker, instance, session, lease_ns, now() FROM " from " WHERE worker IS NOT NULL) "
@@ -140,6 +139,9 @@ static void item(struct pg_params *ps, int32_t ord, int32_t unit, const struct s
 		pg_null(ps, 24);
 	pg_int8(ps, 25, o->eager.session);
 	pg_int8(ps, 26, o->eager.lease_ns);
+	pg_text(ps, 27, t->handler && t->handler[0] ? t->handler : NULL);
+	pg_text(ps, 28, t->custom && t->custom[0] ? t->custom : NULL);
+	pg_int8(ps, 29, o->expiry_ns);
 }
 
 static void items(struct pg_batch *b, struct pg_params *ps)

@@ -14,14 +14,13 @@
 	"v AS MATERIALIZED (SELECT " PG_VIEW("true", "CASE WHEN i.whole THEN t.spec ELSE coalesce(t.list_spec, t.spec) END", \
 					     "CASE WHEN i.whole THEN e.result END")                        \
 	" FROM c CROSS JOIN i CROSS JOIN LATERAL (SELECT t.* FROM task t WHERE t.id = c.id OFFSET 0) t " PG_VIEW_JOINS ") "
-#define SIZES "sum(200 + coalesce(octet_length(spec), 0) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0))"
-#define NAMED                                                                                              \
-	"AS v(id, seq, neg_priority, attempt, failures, losses, cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, " \
-	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, state, worker, owner, created_at, run_at, started_at, " \
-	"finished_at, wish, outcome, exit_code, signal, result_too_large, dispatched_at, log_end, result_len, error, result, spec)"
+#define SIZES                                                                                              \
+	"sum(200 + coalesce(octet_length(v_spec), 0) + coalesce(octet_length(v_result), 0) + coalesce(octet_length(v_error), 0) + " \
+	"CASE WHEN i.whole THEN (SELECT coalesce(sum(200 + coalesce(octet_length(a.error), 0)), 0) FROM (SELECT a.error FROM attempt a " \
+	"WHERE a.task_id = v.id ORDER BY a.attempt DESC LIMIT " PG_FORMER_MAX ") a) ELSE 0 END)"
 #define TAIL                                                                                               \
 	"SELECT s.*, (SELECT count(*) FROM c) FROM (SELECT v.*, " SIZES " OVER (ORDER BY id DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS " \
-	"before FROM v " NAMED ") s CROSS JOIN i WHERE coalesce(s.before, 0) < i.bytes ORDER BY s.id DESC"
+	"before FROM v CROSS JOIN i) s CROSS JOIN i WHERE coalesce(s.before, 0) < i.bytes ORDER BY s.id DESC"
 #define IN_QUEUE(x) "(i.queue IS NULL OR " x ".queue = i.queue COLLATE \"C\") "
 
 static const char any_sql[] = INPUT
@@ -65,7 +64,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps, int mine)
 {
 	static const uint8_t last[16] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
 	struct store_list *o = container_of(b->ops[0], struct store_list, op);
-	if (way(o) != mine)
+	if (o->ret_n || way(o) != mine)
 		return false;
 	pg_int4(ps, 0, (int32_t)(o->states & 0xff));
 	pg_text(ps, 1, o->queue);
@@ -100,14 +99,49 @@ static int read(struct pg_batch *b, const PGresult *r)
 		if (rc < 0)
 			return rc;
 		o->ret_n++;
+		if (o->full)
+			pg_get_view_attempt(r, row, 0, &o->ret_tasks[row], mem);
 	}
+	if (o->full)
+		pg_op_again(&o->op); /* for their attempts */
 	return 0;
 }
 
+/* Asked again, with the tasks found. */
+static bool build_attempts(struct pg_batch *b, struct pg_params *ps)
+{
+	const struct store_list *o = container_of(b->ops[0], struct store_list, op);
+	for (size_t i = 0; i < o->ret_n; i++) {
+		pg_int4(ps, 0, (int32_t)i);
+		pg_uuid(ps, 1, o->ret_tasks[i].core.id.b);
+	}
+	return o->ret_n > 0;
+}
+
+static int read_attempts(struct pg_batch *b, const PGresult *r)
+{
+	struct store_list *o = container_of(b->ops[0], struct store_list, op);
+	int row = 0, n = PQntuples(r);
+	for (size_t i = 0; i < o->ret_n; i++) {
+		int first = row;
+		while (row < n && pg_get_int(r, row, 0) == (int32_t)i)
+			row++;
+		pg_get_attempts(r, first, row - first, 1, &o->ret_tasks[i], (struct store_mem **)&o->ret_memory);
+	}
+	return row == n ? 0 : -EPROTO;
+}
+
+static const char attempts_sql[] =
+	"SELECT i.ord, " PG_FORMER_COLUMNS ", a.attempt = p.attempt AND p.open_worker IS NOT NULL "
+	"FROM unnest($1::int4[], $2::uuid[]) AS i(ord, id) " PG_FORMER("i.id")
+	"LEFT JOIN LATERAL (SELECT p.attempt, p.open_worker FROM task t, ready p WHERE t.id = i.id AND p.queue = t.queue AND "
+	"p.neg_priority = t.neg_priority AND p.seq = t.seq OFFSET 0) p ON true ORDER BY i.ord, a.attempt";
+
 #define COLUMNS "4tu4b8"
-const struct pg_stmt pg_list_stmts[4] = {
+const struct pg_stmt pg_list_stmts[5] = {
 	{any_sql, COLUMNS, build_any, read},
 	{running_sql, COLUMNS, build_running, read},
 	{pending_sql, COLUMNS, build_pending, read},
 	{badly_sql, COLUMNS, build_badly, read},
+	{attempts_sql, "4u", build_attempts, read_attempts},
 };

@@ -1,33 +1,45 @@
-/* LOG_APPEND and LOG_READ: a task's output, in chunks keyed by the offset over both streams. */
+/* LOG_APPEND and LOG_READ: a task's output, in chunks keyed by the offset over both streams; a gap is a row without
+ * data.
+ *
+ * Chunks may overlap: a worker that lost its connection sends again from where the log ended then, in other pieces than
+ * before, while the ones before may still be on their way from another master. */
 #include <errno.h>
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
+#include "server/store/store_logs.h"
 
+/* A row for each piece; an operation's pieces have its number. */
 static const char append_sql[] =
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int2[], $6::int8[], "
-	"$7::bytea[]) AS i(ord, task_id, attempt, worker, stream, off, data)), "
-	"m AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
+	"$7::bytea[], $8::int8[]) AS i(ord, task_id, attempt, worker, stream, off, data, dropped)), "
+	"m AS MATERIALIZED (SELECT i.ord, EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
 	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "
 	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "
-	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0) AS ours FROM i), "
-	"n AS (INSERT INTO log (task_id, attempt, off, stream, data) SELECT i.task_id, i.attempt, i.off, i.stream, i.data "
-	"FROM i JOIN m ON m.ord = i.ord WHERE m.ours ON CONFLICT DO NOTHING) "
-	"SELECT i.ord, m.ours OR EXISTS (SELECT FROM log g WHERE g.task_id = i.task_id AND g.attempt = i.attempt AND "
-	"g.off = i.off OFFSET 0) FROM i JOIN m ON m.ord = i.ord";
+	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0) AS ours FROM (SELECT DISTINCT ON (ord) * FROM i) i), "
+	"n AS (INSERT INTO log AS g (task_id, attempt, off, stream, data, dropped) SELECT i.task_id, i.attempt, i.off, i.stream, i.data, "
+	"i.dropped FROM i JOIN m ON m.ord = i.ord WHERE m.ours ON CONFLICT (task_id, attempt, off) DO UPDATE SET data = excluded.data, "
+	"dropped = excluded.dropped WHERE (g.dropped IS NULL) = (excluded.dropped IS NULL) AND octet_length(g.data) + "
+	"coalesce(g.dropped, 0) < octet_length(excluded.data) + coalesce(excluded.dropped, 0)) "
+	"SELECT m.ord, m.ours OR (SELECT bool_and(EXISTS (SELECT FROM log g WHERE g.task_id = i.task_id AND g.attempt = i.attempt AND "
+	"g.off = i.off OFFSET 0)) FROM i WHERE i.ord = m.ord) FROM m";
 
 static bool build_append(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_log_append *o = container_of(b->ops[i], struct store_log_append, op);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
-		pg_text(ps, 3, o->worker);
-		pg_int2(ps, 4, (int16_t)o->stream);
-		pg_int8(ps, 5, o->offset);
-		pg_blob(ps, 6, o->data);
+		for (size_t k = 0; k < o->n; k++) {
+			const struct store_log_piece *p = &o->pieces[k];
+			pg_int4(ps, 0, (int32_t)i);
+			pg_uuid(ps, 1, o->at.task.b);
+			pg_int4(ps, 2, o->at.attempt);
+			pg_text(ps, 3, o->worker);
+			pg_int2(ps, 4, (int16_t)p->stream);
+			pg_int8(ps, 5, p->offset);
+			pg_bytea(ps, 6, p->data ? p->data->data : (const uint8_t *)"", p->data ? p->data->len : 0);
+			p->data ? pg_null(ps, 7) : pg_int8(ps, 7, p->dropped);
+		}
 	}
 	return true;
 }
@@ -45,16 +57,25 @@ static int read_append(struct pg_batch *b, const PGresult *r)
 	return 0;
 }
 
-const struct pg_stmt pg_log_append_stmts[1] = {{append_sql, "4u4t28y", build_append, read_append}};
+const struct pg_stmt pg_log_append_stmts[1] = {{append_sql, "4u4t28y8", build_append, read_append}};
 
-/* Begins with the chunk in which the offset lies; the running sum doesn't read the data. */
+#define END "g.off + octet_length(g.data) + coalesce(g.dropped, 0)"
+
+/* Begins with the first chunk that ends behind the offset: no piece is longer than 64 KiB, so that it is the last one which
+ * begins so far before it, or one after that.  The running sum doesn't read the data. */
 static const char read_sql[] =
-	"SELECT i.ord, g.off, g.stream, g.data FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::int8[], $5::int8[]) "
-	"AS i(ord, task_id, attempt, off, n) CROSS JOIN LATERAL (SELECT s.off, s.stream, s.data FROM (SELECT g.off, g.stream, "
-	"g.data, sum(g.len) OVER (ORDER BY g.off) - g.len AS before FROM (SELECT g.off, g.stream, g.data, "
-	"greatest(0, g.off + octet_length(g.data) - greatest(g.off, i.off)) AS len FROM log g WHERE g.task_id = i.task_id AND g.attempt = i.attempt AND g.off >= coalesce((SELECT max(f.off) FROM "
-	"log f WHERE f.task_id = i.task_id AND f.attempt = i.attempt AND f.off <= i.off), 0) ORDER BY g.off LIMIT 4096) g) s "
-	"WHERE s.before < i.n ORDER BY s.off) g ORDER BY i.ord, g.off";
+	"SELECT x.ord, x.off, g.off, g.stream, g.data, g.dropped FROM (SELECT i.ord, i.task_id, i.attempt, i.n, CASE WHEN i.tail > 0 "
+	"THEN greatest(0, coalesce((SELECT " END " FROM log g WHERE g.task_id = i.task_id AND g.attempt = i.attempt ORDER BY g.off DESC "
+	"LIMIT 1), 0) - i.tail) ELSE i.off END AS off FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::int8[], $5::int8[], $6::int8[]) "
+	"AS i(ord, task_id, attempt, off, tail, n)) x "
+	"LEFT JOIN LATERAL (SELECT s.off, s.stream, s.data, s.dropped FROM (SELECT g.off, g.stream, g.data, g.dropped, "
+	"sum(g.len) OVER (ORDER BY g.off) - g.len AS before FROM (SELECT g.off, g.stream, g.data, g.dropped, "
+	"CASE WHEN g.dropped IS NULL THEN g.off + octet_length(g.data) - greatest(g.off, x.off) ELSE 0 END AS len FROM log g WHERE "
+	"g.task_id = x.task_id AND g.attempt = x.attempt AND g.off >= coalesce((SELECT max(f.off) FROM log f WHERE "
+	"f.task_id = x.task_id AND f.attempt = x.attempt AND f.off <= x.off - 65535), 0) AND " END " > x.off "
+	"ORDER BY g.off LIMIT 4096) g) s WHERE s.before < x.n ORDER BY s.off) g ON true ORDER BY x.ord, g.off";
+
+enum { R_ORD, R_FROM, R_OFFSET, R_STREAM, R_DATA, R_DROPPED };
 
 static bool build_read(struct pg_batch *b, struct pg_params *ps)
 {
@@ -64,7 +85,8 @@ static bool build_read(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->at.task.b);
 		pg_int4(ps, 2, o->at.attempt);
 		pg_int8(ps, 3, o->offset);
-		pg_int8(ps, 4, max_i64(o->max_bytes, 1));
+		pg_int8(ps, 4, o->tail);
+		pg_int8(ps, 5, max_i64(o->max_bytes, 1));
 	}
 	return true;
 }
@@ -72,21 +94,22 @@ static bool build_read(struct pg_batch *b, struct pg_params *ps)
 static int read_chunks(struct store_log_read *o, const PGresult *r, int first, int n)
 {
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	if (!n)
+		return -EPROTO;
+	int64_t at = o->ret_offset = pg_get_int8(r, first, R_FROM);
 	o->ret_n = 0;
-	o->ret_chunks = n ? store_mem_get(mem, (size_t)n * sizeof(*o->ret_chunks)) : NULL;
+	o->ret_chunks = NULL;
+	if (pg_is_null(r, first, R_OFFSET))
+		return 0;
+	o->ret_chunks = store_mem_get(mem, (size_t)n * sizeof(*o->ret_chunks));
 	for (int row = first; row < first + n; row++) {
-		struct store_log_chunk c = {.offset = pg_get_int8(r, row, 1)};
-		c.stream = (enum store_log_stream)pg_get_int(r, row, 2);
-		c.data = pg_get_bytes(r, row, 3, mem);
-		if (c.offset < o->offset) {
-			int64_t before = o->offset - c.offset;
-			if (before >= (int64_t)c.data.len)
-				continue;
-			c.data.data += before;
-			c.data.len -= (size_t)before;
-			c.offset = o->offset;
+		struct store_log_chunk c = {.offset = pg_get_int8(r, row, R_OFFSET), .dropped = pg_get_int8(r, row, R_DROPPED)};
+		c.stream = (enum store_log_stream)pg_get_int(r, row, R_STREAM);
+		c.data = pg_get_bytes(r, row, R_DATA, mem);
+		if (store_log_trim(&c, at)) {
+			at = c.offset + c.dropped + (int64_t)c.data.len;
+			o->ret_chunks[o->ret_n++] = c;
 		}
-		o->ret_chunks[o->ret_n++] = c;
 	}
 	return 0;
 }
@@ -96,7 +119,7 @@ static int read_read(struct pg_batch *b, const PGresult *r)
 	int row = 0, n = PQntuples(r);
 	for (size_t i = 0; i < b->n; i++) {
 		int first = row;
-		while (row < n && pg_get_int(r, row, 0) == (int32_t)i)
+		while (row < n && pg_get_int(r, row, R_ORD) == (int32_t)i)
 			row++;
 		int rc = read_chunks(container_of(b->ops[i], struct store_log_read, op), r, first, row - first);
 		if (rc < 0)
@@ -105,4 +128,4 @@ static int read_read(struct pg_batch *b, const PGresult *r)
 	return row == n ? 0 : -EPROTO;
 }
 
-const struct pg_stmt pg_log_read_stmts[1] = {{read_sql, "4u488", build_read, read_read}};
+const struct pg_stmt pg_log_read_stmts[1] = {{read_sql, "4u4888", build_read, read_read}};

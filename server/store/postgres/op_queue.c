@@ -1,4 +1,4 @@
-/* FILL, QUEUES, DUE: what scheduling reads, and delayed rows whose time has come.  PARTITIONS: the store's own. */
+/* FILL, QUEUES, DUE, EXPIRE: what scheduling reads, delayed rows whose time has come, and rows that nobody took in time.  PARTITIONS: the store's own. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,11 +36,15 @@ static int read_fill(struct pg_batch *b, const PGresult *r)
 			row++;
 		free(o->ret_rows);
 		o->ret_n = (size_t)(row - first);
+		struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 		o->ret_rows = o->ret_n ? xcalloc(o->ret_n, sizeof(*o->ret_rows)) : NULL;
 		o->ret_exhausted = row - first < o->limit;
 		for (size_t j = 0; j < o->ret_n; j++) {
-			pg_get_core(r, first + (int)j, 1, &o->ret_rows[j]);
-			o->ret_rows[j].queue = o->queue;
+			struct core_task *t = &o->ret_rows[j];
+			pg_get_core(r, first + (int)j, 1, t);
+			if (t->handler || t->custom)
+				store_mem_texts(mem, t);
+			t->queue = o->queue;
 		}
 	}
 	return row == n ? 0 : -EPROTO;
@@ -79,14 +83,14 @@ const struct pg_stmt pg_queues_stmts[1] = {{queues_sql, "", build_nothing, read_
 
 /* The first row tells when the next one is due; the others are those that are ready now. */
 static const char due_sql[] =
-	"WITH l AS MATERIALIZED (SELECT " PG_CORE ", ctid AS at FROM delayed WHERE due_at <= now() ORDER BY due_at "
+	"WITH l AS MATERIALIZED (SELECT " PG_CORE ", expires_at, ctid AS at FROM delayed WHERE due_at <= now() ORDER BY due_at "
 	"LIMIT ($1::int4[])[1] FOR UPDATE SKIP LOCKED), "
 	"d AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM l))), "
-	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE " FROM l), "
+	"q AS (INSERT INTO ready (" PG_CORE ", expires_at) SELECT " PG_CORE ", expires_at FROM l), "
 	"n AS (SELECT CASE WHEN (SELECT count(*) FROM l) >= ($1::int4[])[1] THEN 0 ELSE coalesce((SELECT "
 	"(extract(epoch FROM due_at - now()) * 1000000)::bigint FROM delayed WHERE due_at > now() ORDER BY due_at LIMIT 1), -1) "
 	"END AS us) "
-	"SELECT us, NULL::uuid, 0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '' FROM n "
+	"SELECT us, " PG_CORE_NONE " FROM n "
 	"UNION ALL SELECT 0, " PG_CORE " FROM l";
 
 static bool build_due(struct pg_batch *b, struct pg_params *ps)
@@ -109,15 +113,70 @@ static int read_due(struct pg_batch *b, const PGresult *r)
 	for (int row = 1; row < n; row++) {
 		struct core_task *t = &o->ret_rows[row - 1];
 		pg_get_core(r, row, 1, t);
-		t->queue = store_mem_copy(mem, t->queue, strlen(t->queue));
+		store_mem_texts(mem, t);
 	}
 	return 0;
 }
 
 const struct pg_stmt pg_due_stmts[1] = {{due_sql, "4", build_due, read_due}};
 
+/* As DUE: the first row tells when the next one expires. */
+#define EXPIRED(table)                                                                                          \
+	"(SELECT task_id, attempt, failures, losses, ctid AS at FROM " table " WHERE expires_at <= now() ORDER BY expires_at " \
+	"LIMIT ($1::int4[])[1] FOR UPDATE SKIP LOCKED)"
+#define NEXT(table) "(SELECT expires_at FROM " table " WHERE expires_at > now() ORDER BY expires_at LIMIT 1)"
+
+static const char expire_sql[] =
+	"WITH r AS MATERIALIZED " EXPIRED("ready") ", d AS MATERIALIZED " EXPIRED("delayed") ", "
+	"rd AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM r))), "
+	"dd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM d))), "
+	"x AS MATERIALIZED (SELECT * FROM r UNION ALL SELECT * FROM d), "
+	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, finished_at, log_end, error) "
+	"SELECT x.task_id, 4, 9, x.attempt, x.failures, x.losses, false, now(), 0, convert_to('" STORE_EXPIRED_TEXT "' || "
+	"trim_scale(round(extract(epoch FROM t.expires_at - t.created_at)::numeric, 3))::text || ' s', 'UTF8') FROM x "
+	"CROSS JOIN LATERAL (SELECT t.created_at, t.expires_at FROM task t WHERE t.id = x.task_id OFFSET 0) t), "
+	"n AS (SELECT CASE WHEN (SELECT count(*) FROM x) >= ($1::int4[])[1] THEN 0 ELSE coalesce((SELECT "
+	"(extract(epoch FROM least(" NEXT("ready") ", " NEXT("delayed") ") - now()) * 1000000)::bigint), -1) END AS us) "
+	"SELECT us, NULL::uuid FROM n UNION ALL SELECT 0, task_id FROM x";
+
+static bool build_expire(struct pg_batch *b, struct pg_params *ps)
+{
+	pg_int4(ps, 0, container_of(b->ops[0], struct store_expire, op)->limit);
+	return true;
+}
+
+static int read_expire(struct pg_batch *b, const PGresult *r)
+{
+	struct store_expire *o = container_of(b->ops[0], struct store_expire, op);
+	int n = PQntuples(r);
+	if (n < 1 || !pg_is_null(r, 0, 1))
+		return -EPROTO;
+	int64_t us = pg_get_int8(r, 0, 0);
+	o->ret_next_in_ns = us < 0 ? -1 : min_i64(us, INT64_MAX / NS_PER_US) * NS_PER_US;
+	o->ret_n = (size_t)n - 1;
+	o->ret_ids = o->ret_n ? store_mem_get((struct store_mem **)&o->ret_memory, o->ret_n * sizeof(*o->ret_ids)) : NULL;
+	for (int row = 1; row < n; row++)
+		pg_get_uuid(r, row, 1, &o->ret_ids[row - 1]);
+	return 0;
+}
+
+const struct pg_stmt pg_expire_stmts[1] = {{expire_sql, "4", build_expire, read_expire}};
+
 static const char partitions_sql[] = "SELECT make_partitions(2)";
 
 static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
 
-const struct pg_stmt pg_partitions_stmts[1] = {{partitions_sql, "", build_nothing, read_nothing}};
+static const char drop_logs_sql[] = "SELECT drop_logs((($1::int8[])[1] / 1000) * interval '1 microsecond')";
+
+static bool build_drop_logs(struct pg_batch *b, struct pg_params *ps)
+{
+	if (b->store->cfg.log_retention_ns <= 0)
+		return false;
+	pg_int8(ps, 0, b->store->cfg.log_retention_ns);
+	return true;
+}
+
+const struct pg_stmt pg_partitions_stmts[2] = {
+	{partitions_sql, "", build_nothing, read_nothing},
+	{drop_logs_sql, "8", build_drop_logs, read_nothing},
+};

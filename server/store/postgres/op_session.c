@@ -9,44 +9,48 @@
 #include "server/store/postgres/pg_rows.h"
 
 static const char number_sql[] =
-	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master) SELECT id, instance, 1, 1, now(), "
-	"master FROM unnest($1::text[], $2::uuid[], $3::text[]) AS i(id, instance, master) ON CONFLICT (id) DO UPDATE SET "
-	"session = w.session + 1, instance = excluded.instance, instance_session = CASE WHEN w.instance = excluded.instance "
-	"THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), master = excluded.master "
-	"RETURNING id, session, instance_session";
+	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info) SELECT id, instance, 1, 1, "
+	"now(), master, info FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) AS i(id, instance, master, info) "
+	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
+	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
+	"master = excluded.master, info = excluded.info, heard_at = NULL, detached_until = NULL "
+	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define HELD                                                                                                     \
 	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, w.session, w.instance FROM "                \
 	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, worker) CROSS JOIN LATERAL "   \
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
 
-/* Where an attempt's log ends; octet_length doesn't read the bytes. */
+/* Where an attempt's log ends, octet_length doesn't read the bytes; and what is not kept of it. */
 #define LOG_END(of)                                                                                              \
-	"coalesce((SELECT g.off + octet_length(g.data) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
-	".attempt ORDER BY g.off DESC LIMIT 1), 0)"
+	"coalesce((SELECT g.off + octet_length(g.data) + coalesce(g.dropped, 0) FROM log g WHERE g.task_id = " of ".task_id AND g.attempt = " of \
+	".attempt ORDER BY g.off DESC LIMIT 1), 0), coalesce((SELECT sum(g.dropped)::int8 FROM log g WHERE g.task_id = " of \
+	".task_id AND g.attempt = " of ".attempt AND g.dropped IS NOT NULL), 0)"
+
+#define METRICS_END(of) \
+	"coalesce((SELECT max(n.number) FROM metric n WHERE n.task_id = " of ".task_id AND n.attempt = " of ".attempt), 0)"
 
 static const char adopt_sql[] = HELD
 	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
 	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
-	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r");
+	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r") ", " METRICS_END("r");
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
-	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns FROM h "
+	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM h "
 	"CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = h.task_id OFFSET 0) t "
 	"CROSS JOIN LATERAL (SELECT r.*, r.ctid AS at FROM ready r WHERE r.queue = t.queue AND r.neg_priority = "
 	"t.neg_priority AND r.seq = t.seq AND r.attempt = h.attempt AND r.open_worker = h.worker COLLATE \"C\" OFFSET 0 "
 	"FOR UPDATE) r "
-	"CROSS JOIN LATERAL (SELECT a.counted, a.dispatched_at, a.started_at, a.lease_ns FROM attempt a WHERE a.task_id = "
+	"CROSS JOIN LATERAL (SELECT a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM attempt a WHERE a.task_id = "
 	"h.task_id AND a.attempt = h.attempt OFFSET 0) a), "
 	"od AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM o))), "
 	"oa AS (DELETE FROM attempt a USING o WHERE a.task_id = ANY (ARRAY(SELECT task_id FROM o)) AND a.task_id = o.task_id "
 	"AND a.attempt = o.attempt), "
-	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at) SELECT task_id, "
-	"seq, neg_priority, attempt, failures, losses - counted::int, cpu, memory, gpus, exclusive, lease_ttl_ns, "
-	"max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, worker, instance, session, lease_ns, "
-	"dispatched_at, started_at FROM o) "
-	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") " FROM o";
+	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at, devices) SELECT "
+	PG_CORE_WITH("", "failures", "losses - counted::int") ", worker, instance, session, lease_ns, dispatched_at, started_at, "
+	"devices FROM o) "
+	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") ", " METRICS_END("o") " FROM o";
 
 /* Counted: what was seen to start, or whose worker process has been replaced. */
 static const char requeue_sql[] =
@@ -54,23 +58,23 @@ static const char requeue_sql[] =
 	"unnest($1::int4[], $2::text[], $3::int4[]) AS i(ord, worker, lost_limit) CROSS JOIN LATERAL "
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w), "
 	"l AS MATERIALIZED (SELECT w.ord, w.lost_limit, r.* FROM w CROSS JOIN LATERAL (SELECT " PG_CORE_OF("r.")
-	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, "
+	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, r.instance, r.session, r.devices, r.cause, "
 	"r.started_at IS NOT NULL OR r.instance <> w.instance AS counted FROM running r WHERE r.worker = w.worker COLLATE \"C\" "
 	"AND r.session < w.session AND NOT (r.exclusive AND r.instance <> w.instance) ORDER BY r.task_id OFFSET 0 FOR UPDATE) r), "
 	"d AS (DELETE FROM running WHERE task_id = ANY (ARRAY(SELECT task_id FROM l))), "
 	"x AS MATERIALIZED (SELECT l.*, losses + counted::int AS lost, CASE WHEN cancel_requested_at IS NOT NULL THEN 5 "
 	"WHEN counted AND lost_limit > 0 AND losses + 1 >= lost_limit THEN 4 ELSE 1 END AS state, "
-	"CASE WHEN counted THEN 6 ELSE 7 END AS outcome FROM l), "
+	"CASE WHEN counted THEN 6 ELSE 7 END AS outcome, coalesce(CASE WHEN cancel_requested_at IS NOT NULL THEN cause END, "
+	"CASE WHEN NOT counted THEN '" STORE_WORDS_NOT_LISTED "' END) AS words FROM l), "
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, dispatched_at, started_at, "
-	"finished_at, cancel_requested_at, log_end, worker) SELECT task_id, state, outcome, attempt, failures, lost, false, "
-	"dispatched_at, started_at, now(), cancel_requested_at, 0, worker FROM x WHERE state <> 1), "
+	"finished_at, cancel_requested_at, log_end, worker, instance, session, lease_ns, devices, cause) SELECT task_id, state, outcome, "
+	"attempt, failures, lost, false, dispatched_at, started_at, now(), cancel_requested_at, 0, worker, instance, session, lease_ns, "
+	"devices, words FROM x WHERE state <> 1), "
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
-	"finished_at, log_end, worker) SELECT task_id, attempt, outcome, false, counted, lease_ns, dispatched_at, started_at, "
-	"now(), 0, worker FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ") SELECT task_id, seq, neg_priority, attempt, failures, lost, cpu, memory, gpus, "
-	"exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue FROM x "
-	"WHERE state = 1) "
-	"SELECT ord, " PG_CORE " FROM x WHERE state = 1";
+	"finished_at, log_end, worker, instance, session, devices, cause) SELECT task_id, attempt, outcome, false, counted, lease_ns, "
+	"dispatched_at, started_at, now(), 0, worker, instance, session, devices, words FROM x WHERE state = 1), "
+	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1) "
+	"SELECT ord, " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1";
 
 /* What is left with an older number now: exclusive tasks of another instance. They get the number, so that this session
  * may take them back, and keep their instance, so that the next one finds them again. */
@@ -94,9 +98,12 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_text(ps, 0, o->worker);
 		pg_uuid(ps, 1, o->instance);
 		pg_text(ps, 2, o->master);
+		pg_blob(ps, 3, o->hello);
 	}
 	return true;
 }
+
+static struct store_mem **mem_of(struct store_session_open *o) { return (struct store_mem **)&o->ret_memory; }
 
 static int read_number(struct pg_batch *b, const PGresult *r)
 {
@@ -110,6 +117,7 @@ static int read_number(struct pg_batch *b, const PGresult *r)
 		/* The sendings whose fate is unknown may have made the instance known already. */
 		o->ret_new_instance = pg_get_int8(r, (int)i, 2) >= o->ret_session - o->op.sent;
 		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+		pg_get_drain(r, (int)i, 3, mem_of(o), &o->ret_drain);
 	}
 	return 0;
 }
@@ -149,12 +157,10 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 	return true;
 }
 
-static struct store_mem **mem_of(struct store_session_open *o) { return (struct store_mem **)&o->ret_memory; }
-
 static void read_core(struct store_session_open *o, const PGresult *r, int row, struct core_task *ret)
 {
 	pg_get_core(r, row, 1, ret);
-	ret->queue = store_mem_copy(mem_of(o), ret->queue, strlen(ret->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static int read_adopted(struct pg_batch *b, const PGresult *r)
@@ -170,6 +176,8 @@ static int read_adopted(struct pg_batch *b, const PGresult *r)
 		a->lease_ns = pg_get_int8(r, row, 1 + PG_CORE_COLUMNS);
 		a->cancel_wish = pg_get_bool(r, row, 2 + PG_CORE_COLUMNS);
 		a->log_stored = pg_get_int8(r, row, 3 + PG_CORE_COLUMNS);
+		a->log_dropped = pg_get_int8(r, row, 4 + PG_CORE_COLUMNS);
+		a->metrics_stored = pg_get_int8(r, row, 5 + PG_CORE_COLUMNS);
 	}
 	return 0;
 }
@@ -255,7 +263,7 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 }
 
 const struct pg_stmt pg_session_stmts[5] = {
-	{number_sql, "tut", build_number, read_number},
+	{number_sql, "tuty", build_number, read_number},
 	{adopt_sql, "4u4t", build_held, read_adopted},
 	{reopen_sql, "4u4t", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},

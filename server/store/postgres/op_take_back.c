@@ -7,21 +7,22 @@
 
 static const char take_back_sql[] =
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::int8[], $5::int2[], $6::bool[], "
-	"$7::int4[], $8::bool[]) AS i(ord, task_id, attempt, session, outcome, counted, lost_limit, opens)), "
+	"$7::int4[], $8::bool[], $9::text[]) AS i(ord, task_id, attempt, session, outcome, counted, lost_limit, opens, words)), "
 	"l AS MATERIALIZED (SELECT i.ord, i.outcome, i.opens, i.counted, i.lost_limit, " PG_CORE_OF("r.")
-	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at FROM i CROSS JOIN LATERAL (SELECT r.* "
+	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, r.instance, r.devices, r.session, "
+	"CASE WHEN r.cancel_requested_at IS NOT NULL THEN coalesce(r.cause, i.words) ELSE i.words END AS cause FROM i CROSS JOIN LATERAL (SELECT r.* "
 	"FROM running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND r.session = i.session OFFSET 0 FOR UPDATE) r), "
 	"d AS (DELETE FROM running WHERE task_id = ANY (ARRAY(SELECT task_id FROM l))), "
 	"x AS MATERIALIZED (SELECT l.*, losses + counted::int AS lost, CASE WHEN cancel_requested_at IS NOT NULL THEN 5 "
 	"WHEN counted AND lost_limit > 0 AND losses + 1 >= lost_limit THEN 4 ELSE 1 END AS state FROM l), "
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, dispatched_at, started_at, "
-	"finished_at, cancel_requested_at, log_end, worker) SELECT task_id, state, outcome, attempt, failures, lost, false, "
-	"dispatched_at, started_at, now(), cancel_requested_at, 0, worker FROM x WHERE state <> 1), "
+	"finished_at, cancel_requested_at, log_end, worker, instance, session, lease_ns, devices, cause) SELECT task_id, state, outcome, "
+	"attempt, failures, lost, false, dispatched_at, started_at, now(), cancel_requested_at, 0, worker, instance, session, lease_ns, "
+	"devices, cause FROM x WHERE state <> 1), "
 	"h AS (INSERT INTO attempt (task_id, attempt, outcome, reported, counted, lease_ns, dispatched_at, started_at, "
-	"finished_at, log_end, worker) SELECT task_id, attempt, outcome, false, counted, lease_ns, dispatched_at, started_at, "
-	"now(), 0, worker FROM x WHERE state = 1), "
-	"q AS (INSERT INTO ready (" PG_CORE ", open_worker) SELECT task_id, seq, neg_priority, attempt, failures, lost, cpu, "
-	"memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, backoff_max_ns, backoff_multiplier, queue, "
+	"finished_at, log_end, worker, instance, session, devices, cause) SELECT task_id, attempt, outcome, false, counted, lease_ns, "
+	"dispatched_at, started_at, now(), 0, worker, instance, session, devices, cause FROM x WHERE state = 1), "
+	"q AS (INSERT INTO ready (" PG_CORE ", open_worker) SELECT " PG_CORE_WITH("", "failures", "lost") ", "
 	"CASE WHEN opens THEN worker END FROM x WHERE state = 1) "
 	"SELECT ord, state, " PG_CORE " FROM x "
 	"UNION ALL SELECT i.ord, CASE WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
@@ -49,6 +50,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 		pg_bool(ps, 5, o->counted);
 		pg_int4(ps, 6, o->lost_limit);
 		pg_bool(ps, 7, o->cause == CORE_CAUSE_WORKER_LOST || o->cause == CORE_CAUSE_RECALLED);
+		pg_text(ps, 8, o->words);
 	}
 	return true;
 }
@@ -57,9 +59,8 @@ static void pending(struct store_take_back *o, const PGresult *r, int row)
 {
 	o->ret_verdict = CORE_TAKE_BACK_PENDING;
 	pg_get_core(r, row, 2, &o->ret_task);
-	free(o->ret_queue);
-	o->ret_queue = xstrdup(o->ret_task.queue);
-	o->ret_task.queue = o->ret_queue;
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static int read_verdict(struct store_take_back *o, const PGresult *r, int row)
@@ -108,4 +109,4 @@ static int read(struct pg_batch *b, const PGresult *r)
 	return 0;
 }
 
-const struct pg_stmt pg_take_back_stmts[1] = {{take_back_sql, "4u482b4b", build, read}};
+const struct pg_stmt pg_take_back_stmts[1] = {{take_back_sql, "4u482b4bt", build, read}};

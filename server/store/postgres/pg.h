@@ -55,9 +55,10 @@ struct pg_kind {
 extern const struct pg_kind pg_kinds[PG_KINDS];
 
 extern const struct pg_stmt pg_insert_stmts[4], pg_claim_stmts[3], pg_record_stmts[1], pg_take_back_stmts[1],
-	pg_cancel_stmts[1], pg_session_stmts[5], pg_started_stmts[1], pg_fill_stmts[1], pg_queues_stmts[1], pg_due_stmts[1], pg_strays_stmts[1],
-	pg_log_append_stmts[1], pg_log_read_stmts[1], pg_get_stmts[1], pg_list_stmts[4], pg_master_open_stmts[1],
-	pg_beat_stmts[1], pg_partitions_stmts[1];
+	pg_cancel_stmts[1], pg_retry_stmts[1], pg_session_stmts[5], pg_started_stmts[1], pg_fill_stmts[1], pg_queues_stmts[1],
+	pg_due_stmts[1], pg_expire_stmts[1], pg_strays_stmts[1], pg_log_append_stmts[1], pg_log_read_stmts[1], pg_metrics_stmts[1],
+	pg_metrics_read_stmts[1], pg_get_stmts[1], pg_list_stmts[5], pg_master_open_stmts[1], pg_beat_stmts[1],
+	pg_workers_stmts[2], pg_worker_gone_stmts[1], pg_detached_stmts[1], pg_drain_stmts[1], pg_partitions_stmts[2];
 bool pg_record_strip(struct pg_batch *b, const char *why);
 
 /* ---- batches ---- */
@@ -90,6 +91,8 @@ void pg_batch_on_result(struct pg_batch *b, const PGresult *r);
 void pg_batch_on_end(struct pg_batch *b);
 /* The sync came: answers, halves or tries again. Frees the batch or hands it on. */
 void pg_batch_on_sync(struct pg_batch *b);
+/* It can't be sent: stripped if it can be, then refused. Frees the batch or hands it on. */
+void pg_batch_too_large(struct pg_batch *b);
 /* The connection was lost: its operations go back to the queue, to be settled. Frees the batch. */
 void pg_batch_on_lost(struct pg_batch *b);
 /* From a read function: somebody changed the row between snapshot and lock: ask again. */

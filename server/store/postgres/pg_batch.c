@@ -169,6 +169,12 @@ static void on_content(struct pg_batch *b, bool broken)
 	pg_batch_free(b);
 }
 
+void pg_batch_too_large(struct pg_batch *b)
+{
+	snprintf(b->text, sizeof(b->text), "too large for one statement");
+	on_content(b, false);
+}
+
 static void on_away(struct pg_batch *b, const char *text)
 {
 	for (size_t i = b->n; i--;) {

@@ -2,6 +2,9 @@
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
+#include "server/store/store_logs.h"
+#include "server/store/workers.h"
+#include "server/store/store_metrics.h"
 
 #define OP(type, ptr) ((const struct type *)(const void *)((const char *)(ptr)-offsetof(struct type, op)))
 
@@ -61,23 +64,38 @@ BY_TASK(claim, task.id)
 BY_TASK(record, at.task)
 BY_TASK(take_back, at.task)
 BY_TASK(cancel, id)
+BY_TASK(retry, id)
 BY_TASK(started, at.task)
 #undef BY_TASK
 
 static size_t record_bytes(const struct store_op *op)
 {
 	const struct store_record *o = OP(store_record, op);
-	return 200 + o->error.len + (o->result ? o->result->len : 0);
+	return 400 + o->error.len + (o->devices ? strlen(o->devices) : 0) + (o->result ? o->result->len : 0);
 }
 
 static size_t log_append_bytes(const struct store_op *op)
 {
-	return 100 + OP(store_log_append, op)->data->len;
+	const struct store_log_append *o = OP(store_log_append, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 100 + (o->pieces[i].data ? o->pieces[i].data->len : 0);
+	return n;
+}
+
+static size_t metrics_bytes(const struct store_op *op)
+{
+	const struct store_metrics *o = OP(store_metrics, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 24 + o->items[i].point.len;
+	return n;
 }
 
 static size_t session_bytes(const struct store_op *op)
 {
-	return 200 + OP(store_session_open, op)->n_held * 64;
+	const struct store_session_open *o = OP(store_session_open, op);
+	return 200 + o->n_held * 64 + (o->hello ? o->hello->len : 0);
 }
 
 static bool session_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
@@ -90,6 +108,22 @@ static int session_order(const struct store_op *a, const struct store_op *b)
 {
 	return strcmp(OP(store_session_open, a)->worker, OP(store_session_open, b)->worker);
 }
+
+#define BY_WORKER(kind)                                                                                   \
+	static bool kind##_key(const struct store_op *op, const void **at, const void **ret,              \
+			       size_t *ret_len)                                                           \
+	{                                                                                                 \
+		const char *w = OP(store_##kind, op)->worker;                                             \
+		return one_key(at, w, strlen(w), ret, ret_len);                                           \
+	}                                                                                                 \
+	static int kind##_order(const struct store_op *a, const struct store_op *b)                       \
+	{                                                                                                 \
+		return strcmp(OP(store_##kind, a)->worker, OP(store_##kind, b)->worker);                  \
+	}
+BY_WORKER(drain)
+BY_WORKER(worker_gone)
+BY_WORKER(detached)
+#undef BY_WORKER
 
 static bool beat_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
@@ -106,17 +140,25 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 			  .strip = pg_record_strip},
 	[STORE_TAKE_BACK] = {STMTS(take_back), .key = take_back_key, .order = take_back_order},
 	[STORE_CANCEL] = {STMTS(cancel), .key = cancel_key, .order = cancel_order},
+	[STORE_RETRY] = {STMTS(retry), .key = retry_key, .order = retry_order},
 	[STORE_SESSION_OPEN] = {STMTS(session), .max_ops = 200, .bytes = session_bytes, .key = session_key,
 				.order = session_order},
 	[STORE_STARTED] = {STMTS(started), .key = started_key, .order = started_order},
 	[STORE_FILL] = {STMTS(fill), .max_ops = 64},
 	[STORE_QUEUES] = {STMTS(queues), .max_ops = 1},
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
+	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},
+	[STORE_METRICS] = {STMTS(metrics), .kept = true, .in_order = true, .bytes = metrics_bytes},
+	[STORE_METRICS_READ] = {STMTS(metrics_read), .reads = true, .max_ops = 64},
 	[STORE_GET] = {STMTS(get), .reads = true, .max_ops = 200},
 	[STORE_LIST] = {STMTS(list), .reads = true, .max_ops = 1},
+	[STORE_WORKERS] = {STMTS(workers), .reads = true, .max_ops = 1},
+	[STORE_WORKER_GONE] = {STMTS(worker_gone), .kept = true, .key = worker_gone_key, .order = worker_gone_order},
+	[STORE_DETACHED] = {STMTS(detached), .kept = true, .key = detached_key, .order = detached_order},
+	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
 	[PG_KIND_PARTITIONS] = {STMTS(partitions), .max_ops = 1},

@@ -94,4 +94,14 @@ void pg_get_core(const PGresult *r, int row, int col, struct core_task *t)
 	t->backoff_max_ns = pg_get_int8(r, row, col + 13);
 	t->backoff_multiplier = pg_get_float8(r, row, col + 14);
 	t->queue = pg_get_text(r, row, col + 15);
+	t->handler = pg_is_null(r, row, col + 16) ? NULL : pg_get_text(r, row, col + 16);
+	t->custom = pg_is_null(r, row, col + 17) ? NULL : pg_get_text(r, row, col + 17);
+}
+
+void pg_get_drain(const PGresult *r, int row, int col, struct store_mem **mem, struct store_drain_wish *ret)
+{
+	const char *reason = pg_get_text(r, row, col + 2);
+	ret->mode = pg_get_int(r, row, col);
+	ret->within_ns = pg_is_null(r, row, col + 1) ? -1 : pg_get_int8(r, row, col + 1);
+	ret->reason = store_mem_copy(mem, reason, strlen(reason));
 }

@@ -24,13 +24,29 @@ struct store_bytes pg_get_bytes(const PGresult *r, int row, int col, struct stor
 int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHECK;
 
 /* The columns that the three narrow tables share, in this order; `x` is the table's alias with its dot. */
-#define PG_CORE_COLUMNS 16
+#define PG_CORE_COLUMNS 18
+#define PG_CORE_LOSSES 5 /* that one's place: it is not in core_task */
 #define PG_CORE_OF(x) \
 	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " x "failures, " x "losses, " x "cpu, " x "memory, " x \
 	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
-	  "backoff_multiplier, " x "queue"
+	  "backoff_multiplier, " x "queue, " x "handler, " x "custom"
 #define PG_CORE PG_CORE_OF("")
-/* Reads them from column `col` on; ret->queue lives as long as the result. */
+/* What comes after `losses` of them, which no change of state touches; a row of `task` has these too. */
+#define PG_ASKS_OF(x)                                                                                           \
+	x "cpu, " x "memory, " x "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x \
+	  "backoff_max_ns, " x "backoff_multiplier, " x "queue, " x "handler, " x "custom"
+#define PG_ASKS PG_ASKS_OF("")
+/* The same with the counts of what the row becomes. */
+#define PG_CORE_WITH(x, failures, losses) \
+	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " failures ", " losses ", " PG_ASKS_OF(x)
+/* What a row of `task` has of them: all but the counts, in the same order. */
+#define PG_TASK_CORE_OF(x) x "id AS task_id, " x "seq, " x "neg_priority, " PG_ASKS_OF(x)
+/* Stands for them in a row of a union that has none. */
+#define PG_CORE_NONE "NULL::uuid, 0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '', NULL, NULL"
+/* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
+
+/* drain_mode, drain_within_ns, drain_reason from column `col` on. */
+void pg_get_drain(const PGresult *r, int row, int col, struct store_mem **mem, struct store_drain_wish *ret);
 
 #endif

@@ -10,6 +10,7 @@
 
 #define PIPELINE_MAX 16 /* batches on one connection */
 #define PARTITIONS_EVERY (6 * 3600 * NS_PER_S)
+#define PARTITIONS_FIRST (60 * NS_PER_S)
 
 void pg_store_config_default(struct pg_store_config *c)
 {
@@ -273,8 +274,7 @@ static void send_batch(struct pg_store *s, struct pg_conn *c, struct pg_batch *b
 		snprintf(b->sqlstate, sizeof(b->sqlstate), "54000");
 		pg_batch_on_sync(b);
 	} else if (rc == -ENOMEM) {
-		pg_store_answer(s, b->ops[0], STORE_REFUSED, "too large for one statement");
-		pg_batch_free(b);
+		pg_batch_too_large(b);
 	} else {
 		pg_conn_give_up(c, "libpq refused a statement");
 		pg_batch_on_lost(b);
@@ -419,7 +419,7 @@ int pg_store_new(struct loop *loop, const struct pg_store_config *cfg, struct st
 	s->partitions_op.kind = PG_KIND_PARTITIONS;
 	s->partitions_op.done = on_partitions_done;
 	list_init(&s->partitions_op.node);
-	loop_timer_set(&s->partitions_timer, loop_now_mono_ns(loop) + PARTITIONS_EVERY);
+	loop_timer_set(&s->partitions_timer, loop_now_mono_ns(loop) + PARTITIONS_FIRST);
 	for (int i = 0; i < s->cfg.connections; i++) {
 		s->conns[i] = pg_conn_new(loop, &s->cfg, i, &conn_ops, s);
 		pg_conn_start(s->conns[i]);

@@ -1,13 +1,14 @@
 /* CANCEL: PENDING ends as CANCELLED; RUNNING gets the wish; what has ended stays.  STARTED: when the program began. */
 #include "server/store/sqlite/sq_rows.h"
 
-static const char wish_sql[] = "UPDATE running SET cancel_us = coalesce(cancel_us, ?) WHERE task_id = ?";
+static const char wish_sql[] = "UPDATE running SET cause = CASE WHEN cancel_us IS NULL THEN ?1 ELSE cause END, "
+	"cancel_us = coalesce(cancel_us, ?2) WHERE task_id = ?3";
 static const char known_sql[] = "SELECT 1 FROM task WHERE id = ?";
-static const char started_sql[] = "UPDATE running SET started_us = ? WHERE task_id = ? AND attempt = ? AND worker = ?";
+static const char started_sql[] = "UPDATE running SET started_us = ?, devices = ? WHERE task_id = ? AND attempt = ? AND worker = ?";
 
 static void end_pending(struct sq_ctx *x, struct store_cancel *o, const struct sq_core *c)
 {
-	struct sq_end_of e = {.finished_us = x->now_wall_us, .cancel_us = x->now_wall_us};
+	struct sq_end_of e = {.finished_us = x->now_wall_us, .cancel_us = x->now_wall_us, .cause = o->words};
 	sq_ended_put(&x->db, c, STORE_CANCELLED, &e);
 	o->ret_verdict = STORE_CANCEL_DONE;
 }
@@ -20,6 +21,7 @@ void sq_cancel_run(struct sq_ctx *x, struct store_op *op)
 	char open[CORE_NAME_MAX + 1];
 	if (sq_running_get(db, &o->id, &r)) {
 		sqlite3_stmt *q = sq_begin(db, wish_sql);
+		sq_bind_text(db, o->words);
 		sq_bind_int(db, x->now_wall_us);
 		sq_bind_uuid(db, &o->id);
 		sq_run(db, q);
@@ -28,7 +30,7 @@ void sq_cancel_run(struct sq_ctx *x, struct store_op *op)
 	} else if (sq_ready_get(db, &o->id, &r.core, open)) {
 		sq_ready_drop(db, &r.core);
 		end_pending(x, o, &r.core);
-	} else if (sq_delayed_take(db, &o->id, &r.core)) {
+	} else if (sq_delayed_take(db, &o->id, INT64_MAX, &r.core)) {
 		end_pending(x, o, &r.core);
 	} else {
 		sqlite3_stmt *q = sq_begin(db, known_sql);
@@ -43,6 +45,7 @@ void sq_started_run(struct sq_ctx *x, struct store_op *op)
 	struct store_started *o = container_of(op, struct store_started, op);
 	sqlite3_stmt *q = sq_begin(&x->db, started_sql);
 	sq_bind_int(&x->db, o->started_wall_us);
+	sq_bind_text(&x->db, o->devices);
 	sq_bind_uuid(&x->db, &o->at.task);
 	sq_bind_int(&x->db, o->at.attempt);
 	sq_bind_text(&x->db, o->worker);

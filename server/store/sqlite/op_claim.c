@@ -1,15 +1,15 @@
-/* CLAIM: PENDING to RUNNING for whoever takes the ready row out.  A delayed row is claimed by a master whose own
- * clock ran the delay. */
+/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, or a delayed one whose time has come: a window that
+ * remembers the task from before knows nothing of the delay. */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/store/sqlite/sq_rows.h"
 
 static const char ready_get_sql[] =
-	"SELECT " SQ_CORE " FROM ready WHERE queue = ? AND neg_priority = ? AND seq = ? AND task_id = ?";
+	"SELECT " SQ_CORE ", expires_us FROM ready WHERE queue = ? AND neg_priority = ? AND seq = ? AND task_id = ?";
 static const char spec_sql[] = "SELECT spec FROM task WHERE seq = ?";
 
-static bool take_ready(struct sq_db *db, const struct core_task *t, struct sq_core *ret)
+static bool take_ready(struct sq_db *db, const struct core_task *t, int64_t now_us, struct sq_core *ret)
 {
 	sqlite3_stmt *q = sq_begin(db, ready_get_sql);
 	sq_bind_text(db, t->queue);
@@ -19,7 +19,10 @@ static bool take_ready(struct sq_db *db, const struct core_task *t, struct sq_co
 	if (!sq_row(db, q))
 		return false;
 	sq_core_read(q, 0, ret);
+	ret->expires_us = sq_int(q, SQ_CORE_COLUMNS);
 	sq_end(q);
+	if (ret->expires_us && ret->expires_us <= now_us)
+		return false;
 	sq_ready_drop(db, ret);
 	return true;
 }
@@ -30,7 +33,8 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op)
 	struct sq_db *db = &x->db;
 	struct sq_running r = {.session = o->to.session, .lease_ns = o->to.lease_ns, .dispatched_us = x->now_wall_us};
 	o->ret_won = false;
-	if (!take_ready(db, &o->task, &r.core) && !sq_delayed_take(db, &o->task.id, &r.core))
+	int64_t now_us = x->now_wall_us;
+	if (!take_ready(db, &o->task, now_us, &r.core) && !sq_delayed_take(db, &o->task.id, now_us, &r.core))
 		return;
 	r.core.task.attempt++;
 	snprintf(r.worker, sizeof(r.worker), "%s", o->to.worker);
@@ -47,4 +51,6 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op)
 	o->ret_won = true;
 	o->ret_task = r.core.task;
 	o->ret_task.queue = o->task.queue;
+	o->ret_task.handler = o->task.handler;
+	o->ret_task.custom = o->task.custom;
 }

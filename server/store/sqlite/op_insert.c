@@ -9,8 +9,9 @@ static const char key_put_sql[] = "INSERT INTO idempotency (key, task_id, hash) 
 static const char key_drop_sql[] = "DELETE FROM idempotency WHERE key = ? AND task_id = ?";
 static const char task_sql[] =
 	"INSERT INTO task (id, seq, neg_priority, cpu, memory, gpus, exclusive, lease_ttl_ns, max_attempts, backoff_initial_ns, "
-	"backoff_max_ns, backoff_multiplier, queue, created_us, run_at_us, name, owner, idempotency_key, labels, list_spec, spec) "
-	"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	"backoff_max_ns, backoff_multiplier, queue, handler, custom, expires_us, created_us, run_at_us, name, owner, idempotency_key, "
+	"labels, list_spec, spec) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+
 static int32_t size_of(const struct store_insert *o) { return o->group_n > 1 ? o->group_n : 1; }
 
 /* What the key says: made by whom. 0: it is free. */
@@ -63,7 +64,9 @@ static void undo_keys(struct sq_ctx *x, struct store_insert *first)
 	}
 }
 
-static void put_task(struct sq_ctx *x, const struct store_insert *o, const struct core_task *t, int64_t due_us)
+static const char *null_if_empty(const char *text) { return text && *text ? text : NULL; }
+
+static void put_task(struct sq_ctx *x, const struct store_insert *o, const struct core_task *t, int64_t due_us, int64_t expires_us)
 {
 	struct sq_db *db = &x->db;
 	bool policy = t->max_attempts > 1;
@@ -84,10 +87,13 @@ static void put_task(struct sq_ctx *x, const struct store_insert *o, const struc
 	else
 		sq_bind_null(db);
 	sq_bind_text(db, t->queue);
+	sq_bind_text(db, null_if_empty(t->handler));
+	sq_bind_text(db, null_if_empty(t->custom));
+	sq_bind_int_or_null(db, expires_us);
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_int_or_null(db, due_us);
-	sq_bind_text(db, o->name && o->name[0] ? o->name : NULL);
-	sq_bind_text(db, o->owner && o->owner[0] ? o->owner : NULL);
+	sq_bind_text(db, null_if_empty(o->name));
+	sq_bind_text(db, null_if_empty(o->owner));
 	sq_bind_text(db, o->idempotency_key);
 	sq_bind_bytes(db, o->labels.len ? o->labels.data : NULL, o->labels.len);
 	sq_bind_blob(db, o->env_free_spec);
@@ -122,7 +128,8 @@ static void create(struct sq_ctx *x, struct store_insert *o)
 	if (strlen(o->task.queue) > CORE_NAME_MAX)
 		sq_db_refuse(&x->db, "the name of the queue is too long");
 	int64_t due_us = o->run_at_wall_us ? o->run_at_wall_us : o->delay_ns > 0 ? x->now_wall_us + o->delay_ns / NS_PER_US : 0;
-	put_task(x, o, t, due_us);
+	r.core.expires_us = o->expiry_ns > 0 ? x->now_wall_us + o->expiry_ns / NS_PER_US : 0;
+	put_task(x, o, t, due_us, r.core.expires_us);
 	put_place(x, o, &r, due_us);
 	o->ret_seq = t->seq;
 }

@@ -9,13 +9,14 @@
 
 #define VIEW(spec, result)                                                                                          \
 	"SELECT t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "             \
-	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), 0, t.cpu, t.memory, t.gpus, t.exclusive, "     \
-	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, "    \
+	"coalesce(e.failures, r.failures, p.failures, d.failures, 0), coalesce(e.losses, r.losses, p.losses, d.losses, 0), t.cpu, t.memory, t.gpus, t.exclusive, "     \
+	"t.lease_ttl_ns, t.max_attempts, t.backoff_initial_ns, t.backoff_max_ns, t.backoff_multiplier, t.queue, t.handler, t.custom, "    \
 	"CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 END AS state, "           \
 	"coalesce(r.worker, e.worker), t.owner, t.created_us, coalesce(d.due_us, t.run_at_us), "                     \
 	"coalesce(r.started_us, e.started_us), e.finished_us, coalesce(r.cancel_us, e.cancel_us), e.outcome, "       \
-	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, " \
-	"length(e.result), p.open_worker IS NOT NULL, e.error, " \
+	"e.exit_code, e.signal, e.result_too_large, coalesce(r.dispatched_us, e.dispatched_us), e.log_end, e.log_dropped, " \
+	"length(e.result), coalesce(r.instance, e.instance), coalesce(r.session, e.session), coalesce(r.lease_ns, e.lease_ns), " \
+	"coalesce(r.devices, e.devices), coalesce(r.cause, e.cause), e.oom_killed, p.open_worker IS NOT NULL, e.error, " \
 	result ", " spec " FROM "
 #define JOINS                                                                                                      \
 	" LEFT JOIN ended e ON e.seq = t.seq LEFT JOIN running r ON r.task_id = t.id "                             \
@@ -24,13 +25,13 @@
 
 enum {
 	STATE = SQ_CORE_COLUMNS, WORKER, OWNER, CREATED, RUN_AT, STARTED, FINISHED, WISH, OUTCOME, EXIT_CODE, SIGNAL, TOO_LARGE,
-	DISPATCHED, LOG_END, RESULT_LEN, OPEN, ERROR, RESULT, SPEC
+	DISPATCHED, LOG_END, LOG_DROPPED, RESULT_LEN, INSTANCE, SESSION, LEASE, DEVICES, CAUSE, OOM, OPEN, ERROR, RESULT, SPEC
 };
 
 static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
 static const char attempts_sql[] =
-	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error "
-	"FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
+	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error, "
+	"instance, session, lease_ns, devices, cause, oom_killed, log_dropped FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
 
 /* First which rows: ?1 below this id, ?2 queue or null, ?3 states or 0, ?4 as many and one more.  Then one by one, so
  * that no wide row is read, or sorted, beyond the bytes asked for. */
@@ -70,22 +71,31 @@ static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, s
 		.result = sq_bytes_copy(q, RESULT, mem),
 		.result_len = sq_int(q, RESULT_LEN),
 		.result_too_large = sq_int(q, TOO_LARGE),
+		.losses = (int32_t)sq_int(q, SQ_CORE_LOSSES),
+		.cause = sq_text_copy(q, CAUSE, mem),
 	};
 	sq_core_read_task(q, 0, &t->core);
-	t->core.queue = sq_text_copy(q, SQ_CORE_COLUMNS - 1, mem);
+	store_mem_texts(mem, &t->core);
 	t->spec = sq_blob(db, q, SPEC);
 }
 
-/* The attempt that the view itself shows, running or final. */
-static void add_newest(struct store_task *t, int64_t dispatched_us, int64_t log_end)
+static bool read_instance(sqlite3_stmt *q, int col, uint8_t ret[static CORE_INSTANCE_LEN])
 {
-	if (!t->worker)
-		return;
-	t->attempts[t->n_attempts++] = (struct store_attempt_row){
+	const void *instance = sqlite3_column_blob(q, col);
+	if (!instance || sqlite3_column_bytes(q, col) != CORE_INSTANCE_LEN)
+		return false;
+	memcpy(ret, instance, CORE_INSTANCE_LEN);
+	return true;
+}
+
+/* The attempt that the view itself shows, running or final. */
+static struct store_attempt_row newest(const struct store_task *t, sqlite3_stmt *q, struct store_mem **mem)
+{
+	struct store_attempt_row a = {
 		.attempt = t->core.attempt,
 		.worker = t->worker,
 		.outcome = t->outcome,
-		.dispatched_wall_us = dispatched_us,
+		.dispatched_wall_us = sq_int(q, DISPATCHED),
 		.started_wall_us = t->started_wall_us,
 		.finished_wall_us = t->finished_wall_us,
 		.has_exit_code = t->has_exit_code,
@@ -93,8 +103,16 @@ static void add_newest(struct store_task *t, int64_t dispatched_us, int64_t log_
 		.exit_code = t->exit_code,
 		.signal = t->signal,
 		.error = t->error,
-		.log_end = log_end,
+		.log_end = sq_int(q, LOG_END),
+		.log_dropped = sq_int(q, LOG_DROPPED),
+		.session = sq_int(q, SESSION),
+		.lease_ns = sq_int(q, LEASE),
+		.devices = sq_text_copy(q, DEVICES, mem),
+		.cause = t->cause,
+		.oom_killed = sq_int(q, OOM) != 0,
 	};
+	a.has_instance = read_instance(q, INSTANCE, a.instance);
+	return a;
 }
 
 /* No more than `max`: attempts are numbered from 1.  `open`: the newest is. */
@@ -118,9 +136,29 @@ static void add_former(struct sq_db *db, struct store_task *t, int32_t max, bool
 			.signal = (int32_t)sq_int(q, 7),
 			.log_end = sq_int(q, 8),
 			.error = sq_bytes_copy(q, 9, mem),
+			.session = sq_int(q, 11),
+			.lease_ns = sq_int(q, 12),
+			.devices = sq_text_copy(q, 13, mem),
+			.cause = sq_text_copy(q, 14, mem),
+			.oom_killed = sq_int(q, 15) != 0,
+			.log_dropped = sq_int(q, 16),
 		};
+		a->has_instance = read_instance(q, 10, a->instance);
 		a->open = open && a->attempt == t->core.attempt;
 	}
+}
+
+/* Of the row that q stands on; steps off it. */
+static void read_attempts(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, struct store_mem **mem)
+{
+	struct store_attempt_row own = newest(t, q, mem);
+	bool open = sq_int(q, OPEN) != 0;
+	sq_end(q);
+	int32_t former = t->core.attempt < 0 ? 0 : t->core.attempt < ATTEMPTS_MAX ? t->core.attempt : ATTEMPTS_MAX;
+	t->attempts = store_mem_get(mem, ((size_t)former + 1) * sizeof(*t->attempts));
+	add_former(db, t, former, open, mem);
+	if (t->worker)
+		t->attempts[t->n_attempts++] = own;
 }
 
 void sq_get_run(struct sq_ctx *x, struct store_op *op)
@@ -133,15 +171,8 @@ void sq_get_run(struct sq_ctx *x, struct store_op *op)
 	o->ret_found = sq_row(db, q);
 	if (!o->ret_found)
 		return;
-	struct store_task *t = &o->ret_task;
-	read_view(db, q, t, mem);
-	int64_t dispatched_us = sq_int(q, DISPATCHED), log_end = sq_int(q, LOG_END);
-	bool open = sq_int(q, OPEN) != 0;
-	sq_end(q);
-	int32_t former = t->core.attempt < 0 ? 0 : t->core.attempt < ATTEMPTS_MAX ? t->core.attempt : ATTEMPTS_MAX;
-	t->attempts = store_mem_get(mem, ((size_t)former + 1) * sizeof(*t->attempts));
-	add_former(db, t, former, open, mem);
-	add_newest(t, dispatched_us, log_end);
+	read_view(db, q, &o->ret_task, mem);
+	read_attempts(db, q, &o->ret_task, mem);
 }
 
 static uint32_t bit(enum store_state s) { return UINT32_C(1) << s; }
@@ -161,7 +192,10 @@ static const char *way(const struct store_list *o)
 
 static size_t size_of(const struct store_task *t)
 {
-	return ROW_COST + (t->spec ? t->spec->len : 0) + t->result.len + t->error.len;
+	size_t n = ROW_COST + (t->spec ? t->spec->len : 0) + t->result.len + t->error.len;
+	for (size_t i = 0; i < t->n_attempts; i++)
+		n += ROW_COST + t->attempts[i].error.len;
+	return n;
 }
 
 /* The seqs of at most limit + 1 rows. */
@@ -203,7 +237,10 @@ void sq_list_run(struct sq_ctx *x, struct store_op *op)
 			break;
 		struct store_task *t = &o->ret_tasks[o->ret_n++];
 		read_view(db, q, t, mem);
-		sq_end(q);
+		if (o->full)
+			read_attempts(db, q, t, mem);
+		else
+			sq_end(q);
 		left -= (int64_t)size_of(t);
 	}
 	o->ret_more = o->ret_n < n;

@@ -19,19 +19,37 @@ static enum store_state state_after(const struct store_record *o, const struct s
 	const struct core_task *t = &r->core.task;
 	if (o->outcome == STORE_SUCCEEDED)
 		return STORE_COMPLETED;
+	bool failed = program_failed(o->outcome);
+	if (r->cancel_us)
+		return failed ? STORE_FAILED : STORE_CANCELLED;
+	if (failed)
+		return t->failures + 1 < (t->max_attempts > 1 ? t->max_attempts : 1) ? STORE_PENDING : STORE_FAILED;
+	bool too_often = o->outcome == STORE_WORKER_LOST && o->lost_limit > 0 && r->core.losses + 1 >= o->lost_limit;
+	return too_often ? STORE_FAILED : STORE_PENDING;
+}
+
+/* Not before the row's own policy allows; the power stays far below what a double can hold. */
+static int64_t due_in_ns(const struct store_record *o, const struct core_task *before)
+{
+	double ns = (double)before->backoff_initial_ns, max = before->backoff_max_ns > 0 ? (double)before->backoff_max_ns : 1e18;
+	double by = before->backoff_multiplier > 1 ? before->backoff_multiplier : 1;
 	if (!program_failed(o->outcome))
-		return r->cancel_us ? STORE_CANCELLED : STORE_PENDING;
-	bool again = !r->cancel_us && t->failures + 1 < (t->max_attempts > 1 ? t->max_attempts : 1);
-	return again ? STORE_PENDING : STORE_FAILED;
+		return 0;
+	for (int32_t i = 0; i < before->failures && by > 1 && ns < max; i++)
+		ns *= by;
+	return max_i64(o->retry_in_ns, ns > 0 ? (int64_t)(ns < max ? ns : max) : 0);
 }
 
 /* The row was taken out of where it was: puts it where it belongs now, and answers. */
 static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running *r, enum store_state state)
 {
 	struct sq_db *db = &x->db;
+	bool asked = o->outcome == STORE_STOPPED || o->outcome == STORE_WORKER_LOST;
+	int64_t due_ns = due_in_ns(o, &r->core.task);
 	struct sq_end_of e = {
 		.outcome = (int)o->outcome,
 		.reported = true,
+		.counted = o->outcome == STORE_WORKER_LOST,
 		.has_exit_code = o->has_exit_code,
 		.has_signal = o->has_signal,
 		.exit_code = o->exit_code,
@@ -42,30 +60,42 @@ static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running 
 		.finished_us = o->finished_wall_us ? o->finished_wall_us : x->now_wall_us,
 		.cancel_us = r->cancel_us,
 		.log_end = o->log_end,
+		.log_dropped = o->log_dropped,
 		.too_large = o->result_too_large,
 		.worker = r->worker,
 		.error = o->error,
 		.result = o->result,
+		.oom_killed = o->oom_killed,
+		.instance = r->instance,
+		.session = r->session,
+		.devices = o->devices ? o->devices : r->devices,
+		.cause = asked && r->cancel_us && r->cause ? r->cause : o->words,
 	};
 	if (x->note) {
 		e.error = (struct store_bytes){(const uint8_t *)x->note, strlen(x->note)};
+		if (o->result && !e.too_large)
+			e.too_large = (int64_t)o->result->len;
 		e.result = NULL;
+		e.devices = r->devices;
+		e.cause = NULL;
 	}
 	r->core.task.failures += program_failed(o->outcome);
+	r->core.losses += e.counted;
 	if (state != STORE_PENDING) {
 		sq_ended_put(db, &r->core, state, &e);
 	} else {
 		sq_attempt_put(db, &r->core, &e);
-		if (o->retry_in_ns > 0)
-			sq_delayed_put(db, &r->core, x->now_wall_us + o->retry_in_ns / NS_PER_US);
+		if (due_ns > 0)
+			sq_delayed_put(db, &r->core, x->now_wall_us + due_ns / NS_PER_US);
 		else
 			sq_ready_put(db, &r->core, NULL);
 	}
 	o->ret_verdict = CORE_RECORD_RECORDED;
 	o->ret_state = state;
+	o->ret_due_in_ns = state == STORE_PENDING ? due_ns : 0;
 	o->ret_task = r->core.task;
-	free(o->ret_queue);
-	o->ret_task.queue = o->ret_queue = xstrdup(r->core.queue);
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }
 
 static sqlite3_stmt *about(struct sq_db *db, const char *sql, const struct store_record *o)

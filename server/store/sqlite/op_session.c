@@ -5,9 +5,12 @@
 
 #include "server/store/sqlite/sq_rows.h"
 
-static const char worker_get_sql[] = "SELECT session, instance FROM worker WHERE id = ?";
+static const char worker_get_sql[] =
+	"SELECT session, instance, drain_mode, drain_within_ns, drain_reason FROM worker WHERE id = ?";
 static const char worker_put_sql[] =
-	"INSERT OR REPLACE INTO worker (id, instance, session, opened_us, master) VALUES (?, ?, ?, ?, ?)";
+	"INSERT INTO worker (id, instance, session, opened_us, master, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
+	"info = excluded.info, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";
@@ -17,7 +20,7 @@ static struct store_mem **mem_of(struct store_session_open *o) { return (struct 
 static void keep_task(struct store_session_open *o, const struct sq_core *c, struct core_task *ret)
 {
 	*ret = c->task;
-	ret->queue = store_mem_copy(mem_of(o), c->queue, strlen(c->queue));
+	store_mem_texts(mem_of(o), ret);
 }
 
 static void keep_adopted(struct store_session_open *o, const struct sq_running *r, struct core_adopted *ret)
@@ -25,6 +28,7 @@ static void keep_adopted(struct store_session_open *o, const struct sq_running *
 	keep_task(o, &r->core, &ret->task);
 	ret->lease_ns = r->lease_ns;
 	ret->cancel_wish = r->cancel_us != 0;
+	ret->log_stored = ret->log_dropped = 0;
 }
 
 static void number(struct sq_ctx *x, struct store_session_open *o)
@@ -34,11 +38,15 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_text(db, o->worker);
 	o->ret_session = 1;
 	o->ret_new_instance = true;
+	o->ret_drain = (struct store_drain_wish){ .within_ns = -1, .reason = "" };
 	if (sq_row(db, q)) {
 		const void *instance = sqlite3_column_blob(q, 1);
 		o->ret_session = sq_int(q, 0) + 1;
 		o->ret_new_instance = !instance || sqlite3_column_bytes(q, 1) != CORE_INSTANCE_LEN ||
 				      memcmp(instance, o->instance, CORE_INSTANCE_LEN) != 0;
+		o->ret_drain.mode = (int32_t)sq_int(q, 2);
+		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
+		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
 		sq_end(q);
 	}
 	q = sq_begin(db, worker_put_sql);
@@ -47,6 +55,7 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_int(db, o->ret_session);
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_text(db, o->master);
+	sq_bind_blob(db, o->hello);
 	sq_run(db, q);
 }
 
@@ -80,10 +89,15 @@ static void adopt_all(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_fenced = store_mem_get(mem_of(o), o->n_held * sizeof(*o->ret_fenced));
 	for (size_t i = 0; i < o->n_held && !x->db.rc; i++) {
 		struct sq_running r;
-		if (adopt(x, o, &o->held[i], &r))
-			keep_adopted(o, &r, &o->ret_adopted[o->ret_n_adopted++]);
-		else
+		if (!adopt(x, o, &o->held[i], &r)) {
 			o->ret_fenced[o->ret_n_fenced++] = o->held[i];
+			continue;
+		}
+		struct core_adopted *a = &o->ret_adopted[o->ret_n_adopted++];
+		keep_adopted(o, &r, a);
+		/* Without the logs it is all sent again. */
+		if (x->logs.h)
+			a->log_stored = sq_log_end(&x->logs, &o->held[i], &a->log_dropped);
 	}
 }
 
@@ -106,7 +120,7 @@ static struct sq_running *collect(struct sq_ctx *x, const struct store_session_o
 			}
 			rows = more;
 		}
-		sq_running_read(q, &rows[n++]);
+		sq_running_read(&x->db, q, &rows[n++]);
 	}
 	*ret_n = n;
 	return rows;
@@ -131,7 +145,7 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 	o->ret_waiting = store_mem_get(mem_of(o), n * sizeof(*o->ret_waiting));
 	for (size_t i = 0; i < n && !x->db.rc; i++) {
 		struct sq_running *r = &rows[i];
-		r->core.task.queue = r->core.queue; /* it moved with the array */
+		sq_core_moved(&r->core); /* with the array */
 		bool replaced = memcmp(r->instance, o->instance, sizeof(r->instance)) != 0;
 		if (r->core.task.exclusive && replaced) {
 			wait_for_lease(x, o, r);
@@ -140,7 +154,8 @@ static void go_back(struct sq_ctx *x, struct store_session_open *o)
 		/* Counted: what was seen to start, or whose worker process has been replaced. */
 		bool counted = r->started_us || replaced;
 		enum store_state state =
-			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit);
+			sq_give_back(x, r, counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK, counted, false, x->lost_limit,
+				     counted ? NULL : STORE_WORDS_NOT_LISTED);
 		if (state == STORE_PENDING)
 			keep_task(o, &r->core, &o->ret_requeued[o->ret_n_requeued++]);
 	}

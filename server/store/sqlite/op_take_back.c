@@ -14,13 +14,13 @@ void sq_take_back_run(struct sq_ctx *x, struct store_op *op)
 	enum store_outcome outcome = lost				   ? STORE_WORKER_LOST
 				     : o->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN
 								      : STORE_GIVEN_BACK;
-	enum store_state state = sq_give_back(x, &r, outcome, o->counted, opens, o->lost_limit);
+	enum store_state state = sq_give_back(x, &r, outcome, o->counted, opens, o->lost_limit, o->words);
 	if (state != STORE_PENDING) {
 		o->ret_verdict = CORE_TAKE_BACK_ENDED;
 		return;
 	}
 	o->ret_verdict = CORE_TAKE_BACK_PENDING;
 	o->ret_task = r.core.task;
-	free(o->ret_queue);
-	o->ret_task.queue = o->ret_queue = xstrdup(r.core.queue);
+	free(o->ret_texts);
+	o->ret_texts = store_texts(&o->ret_task);
 }

@@ -51,7 +51,7 @@ struct sq_log_room {
 
 struct sq_ctx {
 	struct sq_db db;   /* the tasks */
-	struct sq_db logs; /* READ and LOG lanes */
+	struct sq_db logs; /* READ and LOG lanes; WRITE: to be read, open while it can be */
 	int64_t now_wall_us;
 	int64_t next_seq;  /* WRITE lane */
 	int32_t lost_limit;
@@ -64,18 +64,35 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op);
 void sq_record_run(struct sq_ctx *x, struct store_op *op);
 void sq_take_back_run(struct sq_ctx *x, struct store_op *op);
 void sq_cancel_run(struct sq_ctx *x, struct store_op *op);
+void sq_retry_run(struct sq_ctx *x, struct store_op *op);
 void sq_started_run(struct sq_ctx *x, struct store_op *op);
 void sq_session_run(struct sq_ctx *x, struct store_op *op);
 void sq_fill_run(struct sq_ctx *x, struct store_op *op);
 void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
+void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
+/* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
+int64_t sq_log_end(struct sq_db *logs, const struct core_attempt *at, int64_t *ret_dropped);
+void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
+void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
+void sq_workers_run(struct sq_ctx *x, struct store_op *op);
+void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
+void sq_detached_run(struct sq_ctx *x, struct store_op *op);
+void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+
+/* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
+bool sq_log_make_room(struct sq_ctx *x, int64_t need);
+/* So many bytes more are this task's. */
+void sq_log_account(struct sq_ctx *x, const struct uuid *task, int64_t bytes);
+/* Whether the worker's attempt runs, or is open. */
+bool sq_log_is_ours(struct sq_ctx *x, const struct core_attempt *at, const char *worker);
 
 /* Operations that one counts for: a group's size. */
 int32_t sq_op_items(const struct store_op *op);
@@ -87,6 +104,7 @@ struct sq_files {
 	char path[SQ_PATH_MAX];         /* resolved */
 	char logs[SQ_PATH_MAX + 8];
 	int lock_fd;                    /* -1: not held */
+	bool ignore_moved;              /* as in the configuration */
 	uint64_t dev, ino;              /* of the tasks' file; ino 0: not opened yet */
 	char store_id[UUID_TEXT_LEN + 1];
 };
@@ -100,6 +118,11 @@ enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db,
  * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS: refused. */
 enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db *ret_tasks, struct sq_db *ret_logs, char *text,
 			     size_t cap) MUST_CHECK;
+/* Where the tasks of the open store were moved to, or "". */
+#define SQ_MOVED_MAX 300
+void sq_moved_get(struct sq_db *tasks, char ret[static SQ_MOVED_MAX]);
+/* The mark that keeps masters out. NULL takes it away. An error sticks to `tasks`. */
+void sq_moved_set(struct sq_db *tasks, const char *to);
 /* Another connection to one of the files; -1 with the error in ret_db->rc. */
 int sq_open_more(const struct sq_files *f, bool logs, bool reads, struct sq_db *ret_db) MUST_CHECK;
 /* The file at the path is still the one that was opened. */
@@ -111,6 +134,11 @@ enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 /* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
+
+/* The script that leads from version `from` to the next; for tests that make an older store. */
+const char *sq_schema_script(bool logs, int from);
+#define SQ_TASKS_ID 0x5265696e /* application_id: "Rein" */
+#define SQ_LOGS_ID 0x52656c67  /* "Relg" */
 
 /* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;

@@ -101,6 +101,7 @@ static void run_one(struct sq_batch *b, struct store_op *op)
 	op->maybe_done = false;
 	op->text[0] = '\0';
 	sq_kinds[op->kind].run(b->x, op);
+	sq_scratch_free(&b->x->db);
 }
 
 /* False: what failed is not the operation's own. */

@@ -175,6 +175,14 @@ char *sq_text_copy(sqlite3_stmt *q, int col, struct store_mem **mem)
 	return s ? store_mem_copy(mem, s, (size_t)sqlite3_column_bytes(q, col)) : NULL;
 }
 
+char *sq_text_scratch(struct sq_db *db, sqlite3_stmt *q, int col) { return sq_text_copy(q, col, &db->scratch); }
+
+void sq_scratch_free(struct sq_db *db)
+{
+	store_mem_free(db->scratch);
+	db->scratch = NULL;
+}
+
 struct store_bytes sq_bytes_copy(sqlite3_stmt *q, int col, struct store_mem **mem)
 {
 	if (sq_is_null(q, col))
@@ -214,15 +222,30 @@ void sq_core_read_task(sqlite3_stmt *q, int col, struct core_task *ret)
 		.backoff_multiplier = sqlite3_column_double(q, col + 14),
 	};
 	sq_uuid(q, col, &ret->id);
+	ret->queue = sq_text(q, col + 15);
+	ret->handler = sq_text(q, col + 16);
+	ret->custom = sq_text(q, col + 17);
 }
 
 void sq_core_read(sqlite3_stmt *q, int col, struct sq_core *ret)
 {
 	sq_core_read_task(q, col, &ret->task);
 	ret->losses = (int32_t)sq_int(q, col + 5);
-	snprintf(ret->queue, sizeof(ret->queue), "%s", sq_text(q, col + 15));
-	ret->task.queue = ret->queue;
+	ret->expires_us = 0;
+	snprintf(ret->queue, sizeof(ret->queue), "%s", ret->task.queue);
+	snprintf(ret->handler, sizeof(ret->handler), "%s", ret->task.handler);
+	snprintf(ret->custom, sizeof(ret->custom), "%s", ret->task.custom);
+	sq_core_moved(ret);
 }
+
+void sq_core_moved(struct sq_core *c)
+{
+	c->task.queue = c->queue;
+	c->task.handler = c->handler;
+	c->task.custom = c->custom;
+}
+
+static void bind_name(struct sq_db *db, const char *text) { sq_bind_text(db, text && *text ? text : NULL); }
 
 void sq_core_bind(struct sq_db *db, const struct sq_core *c)
 {
@@ -247,4 +270,6 @@ void sq_core_bind(struct sq_db *db, const struct sq_core *c)
 	else
 		sq_bind_null(db);
 	sq_bind_text(db, t->queue);
+	bind_name(db, t->handler);
+	bind_name(db, t->custom);
 }

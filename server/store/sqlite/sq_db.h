@@ -24,6 +24,7 @@ struct sq_db {
 	char text[120]; /* its words */
 	int param;      /* of the statement being bound */
 	sqlite3_stmt *cur;
+	struct store_mem *scratch; /* texts that the running operation has read; freed when it has run */
 	struct {
 		const char *sql;
 		sqlite3_stmt *stmt;
@@ -68,26 +69,38 @@ const char *sq_text(sqlite3_stmt *q, int col);
 /* Copies; NULL for null. */
 char *sq_text_copy(sqlite3_stmt *q, int col, struct store_mem **mem);
 struct store_bytes sq_bytes_copy(sqlite3_stmt *q, int col, struct store_mem **mem);
+/* A copy in the scratch memory; NULL for null. */
+char *sq_text_scratch(struct sq_db *db, sqlite3_stmt *q, int col);
+void sq_scratch_free(struct sq_db *db);
 /* NULL for null, and without memory, which sticks. */
 struct blob *sq_blob(struct sq_db *db, sqlite3_stmt *q, int col);
 
 /* ---- the columns that the narrow tables share, in this order ---- */
 
-#define SQ_CORE_COLUMNS 16
+#define SQ_CORE_COLUMNS 18
+#define SQ_CORE_LOSSES 5 /* that one's place */
 #define SQ_CORE_OF(x)                                                                                                  \
 	x "task_id, " x "seq, " x "neg_priority, " x "attempt, " x "failures, " x "losses, " x "cpu, " x "memory, " x       \
 	  "gpus, " x "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x \
-	  "backoff_multiplier, " x "queue"
+	  "backoff_multiplier, " x "queue, " x "handler, " x "custom"
 #define SQ_CORE SQ_CORE_OF("")
-#define SQ_CORE_MARKS "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?"
+/* Out of a row of `task`, with the counts given. */
+#define SQ_TASK_CORE_OF(x, attempt, failures, losses)                                                                    \
+	x "id, " x "seq, " x "neg_priority, " attempt ", " failures ", " losses ", " x "cpu, " x "memory, " x "gpus, " x        \
+	  "exclusive, " x "lease_ttl_ns, " x "max_attempts, " x "backoff_initial_ns, " x "backoff_max_ns, " x              \
+	  "backoff_multiplier, " x "queue, " x "handler, " x "custom"
+#define SQ_CORE_MARKS "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?"
 
 struct sq_core {
-	struct core_task task; /* .queue is the array below */
+	struct core_task task; /* its texts are the arrays below */
 	int32_t losses;
-	char queue[CORE_NAME_MAX + 1];
+	int64_t expires_us;    /* of ready and delayed rows, whose own columns it is read from; 0: null */
+	char queue[CORE_NAME_MAX + 1], handler[CORE_NAME_MAX + 1], custom[CORE_CUSTOM_MAX + 1];
 };
 void sq_core_read(sqlite3_stmt *q, int col, struct sq_core *ret);
-/* The same without losses; ret->queue is the caller's to set. */
+/* After it was moved in memory. */
+void sq_core_moved(struct sq_core *c);
+/* The same without losses; the texts are those of the statement, until it goes on. */
 void sq_core_read_task(sqlite3_stmt *q, int col, struct core_task *ret);
 void sq_core_bind(struct sq_db *db, const struct sq_core *c);
 

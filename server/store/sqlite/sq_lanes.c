@@ -61,7 +61,7 @@ static void read_one(struct reader *r, struct store_op *op)
 	op->result = STORE_OK;
 	op->maybe_done = false;
 	op->text[0] = '\0';
-	if (op->kind == STORE_LOG_READ) {
+	if (op->kind == STORE_LOG_READ || op->kind == STORE_METRICS_READ) {
 		if (open_one(r, true, &r->x.logs))
 			sq_kinds[op->kind].run(&r->x, op);
 	} else if (open_one(r, false, db)) {
@@ -82,6 +82,7 @@ void *sq_read_main(void *arg)
 	list_init(&ops);
 	while (sq_lane_take(lane, &ops, 1, 0, -1)) {
 		bool stays;
+		r.x.now_wall_us = clock_wall_us();
 		if (sq_store_is_up(lane->store, &stays, text, sizeof(text)))
 			read_one(&r, container_of(ops.next, struct store_op, node));
 		else

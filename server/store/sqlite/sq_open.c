@@ -191,6 +191,43 @@ static void read_id(struct sq_db *db, char ret[static UUID_TEXT_LEN + 1])
 	}
 }
 
+void sq_moved_get(struct sq_db *tasks, char ret[static SQ_MOVED_MAX])
+{
+	sqlite3_stmt *q = sq_begin(tasks, "SELECT value FROM meta WHERE key = 'moved_to'");
+	ret[0] = '\0';
+	if (sq_row(tasks, q)) {
+		snprintf(ret, SQ_MOVED_MAX, "%s", sq_text(q, 0));
+		sq_end(q);
+	}
+}
+
+void sq_moved_set(struct sq_db *tasks, const char *to)
+{
+	if (!to) {
+		sq_exec(tasks, "DELETE FROM meta WHERE key = 'moved_to'");
+		return;
+	}
+	sqlite3_stmt *q = sq_begin(tasks, "INSERT OR REPLACE INTO meta (key, value) VALUES ('moved_to', ?)");
+	sq_bind_text(tasks, to);
+	sq_run(tasks, q);
+}
+
+/* Two masters, one on the file and one on what was made of it, would run every task twice. */
+static enum sq_down check_moved(const struct sq_files *f, struct sq_db *db, char *text, size_t cap)
+{
+	char to[SQ_MOVED_MAX];
+	sq_moved_get(db, to);
+	if (!to[0] || db->rc)
+		return SQ_OK;
+	if (f->ignore_moved) {
+		sq_moved_set(db, NULL);
+		return SQ_OK;
+	}
+	size_t len = strlen(f->path), cut = len > 55 ? len - 55 : 0;
+	snprintf(text, cap, "%s was moved to %.60s: start reinsd on that, or on this file again with --ignore-moved", f->path + cut, to);
+	return SQ_STAYS;
+}
+
 static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text, size_t cap)
 {
 	if (make_file(f->path, text, cap) < 0)
@@ -203,8 +240,11 @@ static enum sq_down open_tasks(struct sq_files *f, struct sq_db *db, char *text,
 	char id[UUID_TEXT_LEN + 1];
 	read_id(db, id);
 	struct stat st;
+	down = check_moved(f, db, text, cap);
 	if (db->rc)
 		return sq_meaning(db, text, cap);
+	if (down != SQ_OK)
+		return down;
 	if (strlen(id) != UUID_TEXT_LEN) {
 		snprintf(text, cap, "%.110s has no store id: it is damaged, or not a store of Reins", f->path);
 		return SQ_STAYS;

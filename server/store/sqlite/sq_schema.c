@@ -74,22 +74,24 @@ static const char tasks_2[] =
 	"ALTER TABLE ended ADD COLUMN log_dropped INTEGER; ALTER TABLE ended ADD COLUMN cause TEXT;"
 	"ALTER TABLE ended ADD COLUMN oom_killed INTEGER;"
 	"ALTER TABLE worker ADD COLUMN info BLOB; ALTER TABLE worker ADD COLUMN drain_mode INTEGER;"
-	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;";
+	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;"
+	"ALTER TABLE worker ADD COLUMN heard_us INTEGER; ALTER TABLE worker ADD COLUMN detached_us INTEGER;";
 
-/* Metrics lie beside the logs: much, and not needed to schedule. */
+/* A row of `log` with `dropped` is a gap of so many bytes.  Metrics lie beside the logs: much, and not needed to schedule. */
 static const char logs_2[] =
+	"ALTER TABLE log ADD COLUMN dropped INTEGER;"
+	"CREATE INDEX log_gap ON log (task_id, attempt) WHERE dropped IS NOT NULL;"
 	"CREATE TABLE metric (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, point BLOB NOT NULL, "
 	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
-
-#define TASKS_ID 0x5265696e /* "Rein" */
-#define LOGS_ID 0x52656c67  /* "Relg" */
 
 struct schema {
 	int64_t application_id;
 	int n;
 	const char *migrations[2];
 };
-static const struct schema schemas[2] = {{TASKS_ID, 2, {tasks_1, tasks_2}}, {LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 2, {tasks_1, tasks_2}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+
+const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
 static int64_t ask(struct sq_db *db, const char *sql)
 {

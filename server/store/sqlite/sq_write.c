@@ -94,6 +94,7 @@ static void open_first(struct writer *w)
 {
 	struct sq_store *s = w->store;
 	char text[200] = "";
+	s->files.ignore_moved = s->cfg.ignore_moved;
 	enum sq_down down = sq_open(s->cfg.path, &s->files, &w->x.db, text, sizeof(text));
 	if (down == SQ_OK) {
 		sqlite3_stmt *q = sq_begin(&w->x.db, "SELECT coalesce(max(seq), 0) + 1 FROM task");
@@ -147,10 +148,23 @@ static bool before_commit(void *arg, struct sq_ctx *x)
 	return sq_files_same(&((struct writer *)arg)->store->files);
 }
 
+/* For where logs end; trouble with them is told by the lane that writes them. */
+static void look_into_logs(struct writer *w, const struct list *ops)
+{
+	bool asked = false;
+	list_each(it, ops)
+		asked |= container_of(it, struct store_op, node)->kind == STORE_SESSION_OPEN;
+	if (w->x.logs.rc)
+		sq_db_done(&w->x.logs);
+	if (asked && !w->x.logs.h && sq_open_more(&w->store->files, true, true, &w->x.logs) < 0)
+		sq_db_done(&w->x.logs);
+}
+
 static void run(struct writer *w, struct list *ops)
 {
 	struct sq_batch b = {.x = &w->x, .writes = &w->x.db, .before_commit = before_commit, .arg = w};
 	w->x.now_wall_us = clock_wall_us();
+	look_into_logs(w, ops);
 	enum sq_fate fate = sq_batch_run(&b, ops);
 	if (fate == SQ_DONE) {
 		sq_lane_answer(w->lane, ops);
@@ -210,6 +224,7 @@ void *sq_write_main(void *arg)
 			stay_away(&w, &ops, text, stays);
 	}
 	settle_never(&w, "the store was stopped");
+	sq_db_done(&w.x.logs);
 	sq_db_done(&w.x.db);
 	return NULL;
 }

@@ -19,6 +19,8 @@ struct sqlite_store_config {
 	int32_t max_queued;       /* operations accepted and not answered; over it: UNAVAILABLE */
 	int64_t max_queued_bytes; /* of what they hold; the same */
 	int32_t lost_limit;       /* for the rows that SESSION_OPEN takes back */
+	/* Opens a file whose tasks were moved to another store, which is refused otherwise, and takes that mark away. */
+	bool ignore_moved;
 	int64_t max_log_bytes;    /* of all logs together; an append for which no ended task's log can make room is REFUSED */
 	/* As in struct store; may be NULL.  `text` when down: why.  When up: "". */
 	void (*on_state)(void *arg, bool up, const char *text);

@@ -18,10 +18,17 @@ ALTER TABLE attempt ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COL
 ALTER TABLE ended ADD COLUMN instance uuid, ADD COLUMN session bigint, ADD COLUMN lease_ns bigint,
 	ADD COLUMN devices text, ADD COLUMN log_dropped bigint, ADD COLUMN cause text, ADD COLUMN oom_killed boolean;
 
--- `info`: what Hello said, an encoded reins.v1.WorkerInfo.  drain_mode: an encoded wish of an operator, holds over
--- sessions; null: none (numbers of reins.v1.DrainMode).
+-- `info`: what Hello said, an encoded reins.v1.WorkerInfo.  drain_mode: a wish of an operator, holds over
+-- sessions; null: none (numbers of reins.v1.DrainMode).  `heard_at`: the last word of a worker whose lease is over;
+-- null while a master holds its session.  `detached_until`: it left its programs running; those that are not exclusive
+-- are not taken back before; null: it did not, or has a newer session.
 ALTER TABLE worker ADD COLUMN info bytea, ADD COLUMN drain_mode smallint, ADD COLUMN drain_within_ns bigint,
-	ADD COLUMN drain_reason text;
+	ADD COLUMN drain_reason text, ADD COLUMN heard_at timestamptz, ADD COLUMN detached_until timestamptz;
+CREATE INDEX worker_drained ON worker (id) WHERE drain_mode IS NOT NULL;
+
+-- A row with `dropped` is a gap of so many bytes; its data is empty.
+ALTER TABLE log ADD COLUMN dropped bigint;
+CREATE INDEX log_gap ON log (task_id, attempt) WHERE dropped IS NOT NULL;
 
 -- Points as the program wrote them, numbered from 1 within the attempt by the worker, so that one sent twice is one.
 -- `point`: an encoded reins.v1.MetricPoint.
@@ -68,4 +75,30 @@ BEGIN
 		END LOOP;
 	END LOOP;
 	RETURN made;
+END $$;
+
+-- Drops the log partitions of weeks that ended at least `age` ago, unless a task of such a week still runs.
+CREATE FUNCTION drop_logs(age interval) RETURNS int LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+DECLARE
+	dropped int := 0;
+	part text;
+	monday timestamp;
+BEGIN
+	IF NOT pg_try_advisory_xact_lock(7239204117) THEN
+		RETURN 0;
+	END IF;
+	FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'reins.log'::regclass AND c.relname ~ '^log_[0-9]{8}$' ORDER BY c.relname LOOP
+		monday := to_date(substr(part, 5), 'YYYYMMDD');
+		EXIT WHEN (monday + interval '7 days') AT TIME ZONE 'UTC' + age > now();
+		CONTINUE WHEN EXISTS (SELECT FROM reins.running WHERE task_id >= reins.first_id(monday AT TIME ZONE 'UTC') AND
+			task_id < reins.first_id((monday + interval '7 days') AT TIME ZONE 'UTC'));
+		BEGIN
+			EXECUTE format('DROP TABLE reins.%I', part);
+			dropped := dropped + 1;
+		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+			NULL;
+		END;
+	END LOOP;
+	RETURN dropped;
 END $$;
