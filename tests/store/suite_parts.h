@@ -53,6 +53,8 @@ void cancel_keeps_the_reason(void **state);
 void list_with_attempts(void **state);
 /* suite_asks.c */
 void asks_are_kept(void **state);
+void asks_of_retried(void **state);
+void retried_never_expires(void **state);
 void expiry_of_ready(void **state);
 void expiry_of_delayed(void **state);
 void expiry_in_pages(void **state);
