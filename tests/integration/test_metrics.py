@@ -175,6 +175,26 @@ def test_the_master_goes_in_between(cluster, start_worker, tmp_path):
     assert after == last
 
 
+def test_the_agent_is_killed_in_between(cluster, start_worker, tmp_path):
+    """The program does not notice, and the next agent reads on: none twice, none missing, also what was written meanwhile."""
+    worker = start_worker(cluster)
+    go = tmp_path / "go"
+    task_id = run_sh(cluster, f'n=0; until [ -e {go} ]; do n=$((n+1)); echo "{{\\"step\\":$n,\\"x\\":$n}}" >>$REINS_METRICS; sleep 0.005; done; echo $n >$REINS_RESULT')
+    for _ in range(2):
+        before = wait_for(lambda: read(cluster, task_id).last_number, "points")
+        worker.kill()
+        worker.start()
+        wait_for(lambda: read(cluster, task_id, after_number=before, page_size=10000).last_number > before, worker.log)
+    go.touch()
+    task = cluster.finished(task_id)
+    found, after, more = [], 0, True
+    while more:
+        page = read(cluster, task_id, after_number=after, page_size=10000)
+        found, after, more = found + points(page), page.last_number, page.more
+    assert (task.state, task.attempt) == (State.COMPLETED, 1)
+    assert found == [(n, {"x": n}) for n in range(1, int(task.result) + 1)]
+
+
 def test_what_lies_there_is_no_trap(cluster, start_worker):
     """No file, a link, a directory, a FIFO, a line without an end, a line that is too long: the outcome comes all the same."""
     start_worker(cluster, slots=8)

@@ -324,7 +324,7 @@ def test_no_column_is_forgotten(embedded):
 
 
 # Columns that a task need not have, with a value for each, as the two stores show it.
-WHEN = 4_000_000_000_000_000  # an expiry of the past would be looked to
+WHEN = 4_000_000_000_000_000  # far off: nothing expires while it is looked at
 OPTIONAL = {
     "task": {"handler": "h", "custom": "licenses=2", "expires": WHEN},
     "ready": {"handler": "h", "custom": "licenses=2", "expires": WHEN, "open_worker": "w1"},
