@@ -535,3 +535,29 @@ def test_the_machine_goes_and_comes_back(make_cluster, start_worker):
     done = [cluster.finished(i) for i in ids]
     assert all((t.state, t.attempt) == (State.COMPLETED, 2) for t in done)
     assert all(t.attempts[0].end == stubs.End.LOST for t in done)
+
+
+def test_a_connection_that_is_cut_again_and_again(master, worker, session, tmp_path):
+    """S09: one attempt, its output whole, one outcome."""
+    key, _ = counting(master, session, tmp_path / 'go')
+    for n in range(1, 9):
+        seen = master.attempts[key].log_end
+        s = master.session(n)
+        assert n == 1 or key in s.held
+        master.wait(lambda: master.attempts[key].log_end > seen, 'it goes on')
+        s.cut()
+    (tmp_path / 'go').touch()
+    a = master.ended(key)
+    assert is_whole(a.log) and len(a.outcomes) == 1 and a.dropped == 0
+
+
+def test_a_task_that_takes_many_leases(make_cluster, start_worker):
+    """S10: one attempt, exclusive or not; a hundred leases with REINS_SLOW."""
+    leases = 100 if os.environ.get('REINS_SLOW') else 8
+    cluster = make_cluster(QUICK).start()
+    start_worker(cluster)
+    seconds = str(leases * 1.5)
+    tasks = [cluster.submit(command=['sleep', seconds], exclusive=exclusive) for exclusive in (False, True)]
+    for t in tasks:
+        done = cluster.finished(t.id, timeout=leases * 1.5 + 30)
+        assert (done.state, done.attempt, len(done.attempts)) == (State.COMPLETED, 1, 1)
