@@ -171,7 +171,7 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 	if (r == 0 && flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		r = -errno;
 		if (r == -EWOULDBLOCK) {
-			snprintf(err, cap, "%s is in use by another reins-worker", d->path);
+			snprintf(err, cap, "%s is in use by another reins-worker; a second one on this machine has an --id and a --state-dir of its own", d->path);
 			state_dir_close(d);
 			return -1;
 		}
@@ -184,7 +184,8 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 			r = -errno;
 	}
 	if (r < 0) {
-		snprintf(err, cap, "%s: %s", path, strerror(-r));
+		snprintf(err, cap, "--state-dir %s: %s%s", path, strerror(-r),
+			 r == -EACCES || r == -EROFS || r == -ENOENT ? "; give a directory that this user can write" : "");
 		state_dir_close(d);
 		return -1;
 	}

@@ -28,6 +28,7 @@ struct session {
 	struct grpc_call *call; /* NULL once the stream is over */
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool next_process;      /* it had no session before; until Welcome and what comes with it is said */
 	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
 	int64_t detach_ns;      /* of its Draining; 0: it does not leave its programs running */
 	char *paused_reason;    /* NULL: it gave none */
