@@ -218,11 +218,13 @@ static void read_status_file(struct run *r)
 	uint8_t data[SUP_PACKET_MAX];
 	struct sup_status s;
 	ssize_t n = read_file(r->dir_fd, "status", data, sizeof(data));
-	if (n <= 0)
+	if (n < 0)
 		return;
-	if (!parse_status(data, (size_t)n, &s))
+	if (!parse_status(data, (size_t)n, &s)) {
 		log_run(LOG_WARN, r, "its file `status` is damaged");
-	else if (s.phase >= r->status.phase && s.log_end >= r->status.log_end)
+		if (!r->status.phase)
+			r->status.phase = SUP_STARTING; /* that it is there says so much */
+	} else if (s.phase >= r->status.phase && s.log_end >= r->status.log_end)
 		r->status = s; /* else it is older than what we heard */
 }
 
@@ -325,6 +327,9 @@ static void found_dead(struct run *r)
 	r->settled = true;
 	if (!r->unusable)
 		read_status_file(r);
+	/* It had its job from an agent that is gone, perhaps, and comes to it only now. */
+	if (r->lock_fd >= 0 && !r->status.phase)
+		unlinkat(r->dir_fd, "supervisor", 0);
 	if (!r->unusable && r->status.phase == SUP_EMPTY) {
 		tell(r);
 		return;
@@ -408,11 +413,21 @@ static int send_job(int fd, const struct run_job *job)
 	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+/* The file that the supervisor is to lock. */
+static int make_lock(const struct run *r)
+{
+	int fd = openat(r->dir_fd, "supervisor", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
 int run_start(const struct run_host *host, const char *name, const struct run_job *job, run_on_event *on_event, void *arg,
 	      struct run **ret)
 {
 	struct run *r = run_new(host, name, job->dir_fd, on_event, arg);
-	int err = r->dir_fd < 0 ? -EMFILE : 0, fd = -1;
+	int err = r->dir_fd < 0 ? -EMFILE : make_lock(r), fd = -1;
 	for (int i = 0; err == 0 && i < TAKES; i++) {
 		fd = spares_take(host->spares);
 		int sent = fd < 0 ? fd : send_job(fd, job);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/rng.h"
@@ -343,6 +344,51 @@ static void state_dir_attempts(void **state)
 	state_dir_close(&d);
 }
 
+/* As a user who is not root: rights that are not there count. */
+static void in_child(void (*f)(void))
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (geteuid() == 0 && (fchown(dir_fd, 65534, 65534) < 0 || setgid(65534) < 0 || setuid(65534) < 0))
+			_exit(1);
+		f();
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void remove_without_rights(void)
+{
+	bool made = mkdirat(dir_fd, "t", 0700) == 0 && mkdirat(dir_fd, "t/read", 0700) == 0 && mkdirat(dir_fd, "t/read/a", 0700) == 0 &&
+		    mkdirat(dir_fd, "t/none", 0700) == 0 && mkdirat(dir_fd, "t/none/b", 0700) == 0 &&
+		    fchmodat(dir_fd, "t/read", 0500, 0) == 0 && fchmodat(dir_fd, "t/none", 0, 0) == 0;
+	state_dir_remove_tree(dir_fd, "t");
+	if (!made || faccessat(dir_fd, "t", F_OK, 0) == 0)
+		_exit(2);
+}
+
+static void remove_deep(void)
+{
+	enum { DEPTH = 1500 };
+	int fd = mkdirat(dir_fd, "t", 0700) == 0 ? openat(dir_fd, "t", O_RDONLY | O_DIRECTORY) : -1;
+	for (int i = 0; i < DEPTH && fd >= 0; i++) {
+		int below = mkdirat(fd, "d", 0700) == 0 && mkdirat(fd, "e", 0700) == 0 ? openat(fd, "d", O_RDONLY | O_DIRECTORY) : -1;
+		close(fd);
+		fd = below;
+	}
+	state_dir_remove_tree(dir_fd, "t");
+	if (fd < 0 || faccessat(dir_fd, "t", F_OK, 0) == 0)
+		_exit(2);
+}
+
+static void trees_are_removed_whole(void **state)
+{
+	in_child(remove_without_rights);
+	in_child(remove_deep);
+}
+
 static void state_dir_default(void **state)
 {
 	setenv("XDG_STATE_HOME", "/x", 1);
@@ -377,6 +423,7 @@ int main(void)
 		cmocka_unit_test(spool_crc_is_castagnoli),
 		ON_DISK(state_dir_identity),
 		ON_DISK(state_dir_attempts),
+		ON_DISK(trees_are_removed_whole),
 		cmocka_unit_test(state_dir_default),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
