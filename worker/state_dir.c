@@ -14,7 +14,6 @@
 #include "common/base/clock.h"
 
 #define SMALL_FILE_MAX 4096
-#define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
 
 char *state_dir_default_path(const char *worker_id)
 {
@@ -272,35 +271,6 @@ int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[sta
 	static unsigned number;
 	snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX, STATE_ASIDE "%d.%lld.%u", (int)getpid(), (long long)clock_boot_ns(), number++);
 	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
-}
-
-static void remove_below(int dir_fd, int depth)
-{
-	DIR *dir = fdopendir(dir_fd);
-	if (!dir) {
-		close(dir_fd);
-		return;
-	}
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		if (unlinkat(dir_fd, e->d_name, 0) == 0 || (errno != EISDIR && errno != EPERM))
-			continue;
-		int fd = depth < TREE_DEPTH_MAX
-			? openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
-		if (fd >= 0)
-			remove_below(fd, depth + 1);
-		unlinkat(dir_fd, e->d_name, AT_REMOVEDIR);
-	}
-	closedir(dir);
-}
-
-void state_dir_remove_tree(int attempts_fd, const char *name)
-{
-	int fd = openat(attempts_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd >= 0)
-		remove_below(fd, 0);
-	unlinkat(attempts_fd, name, fd >= 0 ? AT_REMOVEDIR : 0);
 }
 
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg)

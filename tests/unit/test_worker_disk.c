@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/rng.h"
+#include "worker/remove_tree.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
 
@@ -31,7 +32,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, dir_path);
+	(void)!remove_tree(AT_FDCWD, dir_path);
 	close(dir_fd);
 	return access(dir_path, F_OK) == 0 ? -1 : 0;
 }
@@ -335,7 +336,7 @@ static void state_dir_attempts(void **state)
 	int n = 0;
 	assert_int_equal(state_dir_list_attempts(&d, count_name, &n), 0);
 	assert_int_equal(n, 1);
-	state_dir_remove_tree(d.attempts_fd, rest);
+	(void)!remove_tree(d.attempts_fd, rest);
 	n = 0;
 	assert_int_equal(state_dir_list_attempts(&d, count_name, &n), 0);
 	assert_int_equal(n, 0);
