@@ -14,7 +14,6 @@
 #include "common/base/clock.h"
 
 #define SMALL_FILE_MAX 4096
-#define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
 
 char *state_dir_default_path(const char *worker_id)
 {
@@ -273,75 +272,6 @@ int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[sta
 	static unsigned number;
 	snprintf(ret_rest, STATE_ATTEMPT_NAME_MAX, STATE_ASIDE "%d.%lld.%u", (int)getpid(), (long long)clock_boot_ns(), number++);
 	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
-}
-
-/* What is left of a tree while it is removed. */
-struct removal {
-	int top_fd;
-	unsigned moved; /* directories that were too deep, and lie at the top now */
-	bool again;
-};
-
-/* A program may have taken its directory every right.  -1: it is none. */
-static int open_to_remove(int dir_fd, const char *name)
-{
-	const int flags = O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
-	char path[64];
-	int fd = openat(dir_fd, name, flags | O_RDONLY);
-	if (fd >= 0 || errno != EACCES)
-		return fd;
-	int at = openat(dir_fd, name, flags | O_PATH);
-	if (at < 0)
-		return -1;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
-	fd = chmod(path, 0700) < 0 ? -1 : openat(at, ".", flags | O_RDONLY);
-	close(at);
-	return fd;
-}
-
-static void remove_below(struct removal *r, int dir_fd, int depth)
-{
-	DIR *dir = fdopendir(dir_fd);
-	if (!dir) {
-		close(dir_fd);
-		return;
-	}
-	(void)!fchmod(dir_fd, 0700);
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		if (unlinkat(dir_fd, e->d_name, 0) == 0 || (errno != EISDIR && errno != EPERM))
-			continue;
-		int fd = open_to_remove(dir_fd, e->d_name);
-		if (fd < 0)
-			continue;
-		if (depth < TREE_DEPTH_MAX) {
-			remove_below(r, fd, depth + 1);
-			unlinkat(dir_fd, e->d_name, AT_REMOVEDIR);
-			continue;
-		}
-		char name[32];
-		snprintf(name, sizeof(name), "deep.%u", r->moved++);
-		(void)!fchmod(fd, 0700);
-		close(fd);
-		r->again |= renameat(dir_fd, e->d_name, r->top_fd, name) == 0;
-	}
-	closedir(dir);
-}
-
-void state_dir_remove_tree(int attempts_fd, const char *name)
-{
-	struct removal r = {.again = true};
-	while (r.again) {
-		r.again = false;
-		r.top_fd = open_to_remove(attempts_fd, name);
-		int fd = r.top_fd < 0 ? -1 : fcntl(r.top_fd, F_DUPFD_CLOEXEC, 0);
-		if (fd >= 0)
-			remove_below(&r, fd, 0);
-		if (r.top_fd >= 0)
-			close(r.top_fd);
-		unlinkat(attempts_fd, name, r.top_fd >= 0 ? AT_REMOVEDIR : 0);
-	}
 }
 
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg)

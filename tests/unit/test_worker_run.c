@@ -21,6 +21,7 @@
 #include "common/base/rng.h"
 #include "turns.h"
 #include "worker/attempt_file.h"
+#include "worker/remove_tree.h"
 #include "worker/run.h"
 #include "worker/state_dir.h"
 
@@ -43,7 +44,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, dir_path);
+	(void)!remove_tree(AT_FDCWD, dir_path);
 	close(dir_fd);
 	return access(dir_path, F_OK) == 0 ? -1 : 0;
 }
