@@ -259,14 +259,14 @@ static bool read_identity(struct run *r, struct sup_identity *ret)
 }
 
 /* By a descriptor of the process, so that it can't be a stranger who got its number. */
-static void kill_supervisor(struct run *r)
+static void signal_supervisor(struct run *r, int signo)
 {
 	struct sup_identity id;
 	int fd = read_identity(r, &id) ? (int)syscall(SYS_pidfd_open, (pid_t)id.pid, 0) : -1;
 	if (fd < 0)
 		return;
 	if (same_process(&id))
-		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+		syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
 	close(fd);
 }
 
@@ -351,7 +351,7 @@ static void look(struct run *r)
 		return;
 	}
 	if (r->unusable || in_vain)
-		kill_supervisor(r);
+		signal_supervisor(r, SIGKILL);
 	else if (connect_again(r) == 0) {
 		r->settled = true;
 		read_status_file(r); /* what it had said when it last wrote: it may be standing still */
@@ -483,6 +483,9 @@ void run_stop(struct run *r, int reason, int64_t grace_ns, const char *text)
 		return;
 	}
 	r->say_stop = true;
+	/* The program may have stopped it, so as not to be ended. */
+	if (r->state == RUN_LIVE)
+		signal_supervisor(r, SIGCONT);
 	flush(r);
 }
 

@@ -274,6 +274,16 @@ int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[sta
 	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
 }
 
+bool state_dir_mend_attempt(struct state_dir *d, const char *name)
+{
+	struct stat st;
+	if (fstatat(d->attempts_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	if ((st.st_mode & 0700) != 0700)
+		(void)!fchmodat(d->attempts_fd, name, (st.st_mode & 0777) | 0700, AT_SYMLINK_NOFOLLOW); /* whoever opens it sees */
+	return true;
+}
+
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg)
 {
 	int fd = openat(d->attempts_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -63,6 +63,8 @@ int state_dir_make_attempt(struct state_dir *d, const char *name) MUST_CHECK;
 /* Renames it to a name (which begins with STATE_ASIDE) for remove_tree, which takes its time. */
 #define STATE_ASIDE "old."
 int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX]) MUST_CHECK;
+/* For what an earlier process left there: whether it is a directory. One that its owner may not enter is opened to it. */
+bool state_dir_mend_attempt(struct state_dir *d, const char *name) MUST_CHECK;
 /* Calls on_name for each entry of attempts/. */
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg) MUST_CHECK;
 

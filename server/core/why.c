@@ -214,7 +214,7 @@ void core_why_pending(const struct core *c, const struct core_task *t, bool plac
 	if (say_nobody(c, &s, t, &w) || say_needs(&s, t, &w) || s.fit_now)
 		return;
 	if (!s.take) {
-		say(&w, "every worker that fits is draining (%d connected)", s.fit);
+		say(&w, "every worker that fits is draining or has paused (%d connected): the list of workers says why", s.fit);
 		return;
 	}
 	say(&w, "all fitting workers are busy (%d connected, %" PRId64 " free slots)", s.take, s.free_slots);

@@ -230,7 +230,7 @@ static void test_why_busy(void **state)
 	script_run(&S, "ready t4");
 	why("task t4", "all fitting workers are busy (1 connected, 0 free slots); 1 tasks of its queue are ahead");
 	script_run(&S, "draining p1");
-	why("task t4", "every worker that fits is draining (1 connected)");
+	why("task t4", "every worker that fits is draining or has paused (1 connected): the list of workers says why");
 	script_run(&S, "store down");
 	why("task t4", "the store is away");
 }
