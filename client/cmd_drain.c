@@ -32,7 +32,8 @@ static const struct setting table[] = {
 static const struct settings_program program = {
 	.name = "reins drain",
 	.summary = "Tells a worker to take no more tasks. It holds over restarts of the worker and of masters until --resume.\n"
-		   "When nothing of the worker's runs any more its process ends; after --resume, start it again.",
+		   "The worker stays connected, so that it may be resumed, or ended by hand when nothing runs there any more;\n"
+		   "with --mode detach its process ends. Start that one again after --resume.",
 	.usage = "reins drain [flags] WORKER-ID",
 	.examples = "For example:\n"
 		    "  reins drain gpu-1 --reason 'new driver' --wait     until all that runs there has ended\n"

@@ -188,7 +188,8 @@ void show_drain(const Reins__V1__WorkerInfo *w)
 	if (w->drain_within && !pb_duration_ns(w->drain_within, &ns))
 		out_format_span(ns / NS_PER_US, within, sizeof within);
 	if (w->drain_mode && !w->slots_used)
-		snprintf(then, sizeof then, "; its process ends");
+		snprintf(then, sizeof then, w->drain_mode == REINS__V1__DRAIN_MODE__DRAIN_DETACH
+			 ? "; its process ends" : "; it stays connected and may be ended, or resumed");
 	switch (w->slots_used ? w->drain_mode : REINS__V1__DRAIN_MODE__DRAIN_MODE_UNSPECIFIED) {
 	case REINS__V1__DRAIN_MODE__DRAIN_WAIT:
 		snprintf(then, sizeof then, "; what runs goes on until it has ended");

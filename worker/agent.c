@@ -3,6 +3,8 @@
  *             stopped (requeue), or waited for all the same (wait).  Detached, the process ends at once; else the outcomes'
  *             answers are waited for, FAREWELL_NS at most (they are in the spool).  Then the stream is closed in order, and
  *             what the disk has to do is waited for; exit 0
+ *   from afar a master's drain (wait, requeue) is one that leaves the process connected, without tasks, until it is resumed or
+ *             gets a signal; its detach ends the process as above
  *   hurry     a second signal: detach at once; or stop what runs with SIGKILL, and without waiting for answers
  *   replaced  another instance has this worker's id: what runs is stopped, outcomes are nobody's business; exit 1 */
 #include "worker/agent.h"
@@ -42,6 +44,7 @@ struct agent {
 	int signals;
 	enum worker_drain policy;    /* DRAINING: what comes when its time is over */
 	int64_t detach_for_ns;
+	bool stays;                  /* drained from afar: connected, and may be resumed */
 	int64_t settle_until_mono_ns;
 	bool hurry;
 	bool farewell;               /* nothing runs any more */
@@ -167,7 +170,7 @@ static void say_goodbye(struct agent *a)
 static void on_dirty(struct loop_dirty *d)
 {
 	struct agent *a = container_of(d, struct agent, dirty);
-	if (a->leaving == STAYING || a->leaving == DETACHED || a->attempts->n_busy)
+	if (a->leaving == STAYING || a->leaving == DETACHED || a->attempts->n_busy || a->stays)
 		return;
 	if (a->leaving == REPLACED || a->hurry || !a->attempts->n_held) {
 		say_goodbye(a);
@@ -242,14 +245,18 @@ static void on_master_drain(void *arg, const Reins__V1__Drain *d)
 	struct agent *a = arg;
 	int64_t within = 0;
 	if (d->resume) {
-		if (a->leaving != DRAINING || a->signals || a->farewell)
+		if ((a->leaving != DRAINING && a->leaving != ENDING) || a->signals || a->farewell)
 			return;
 		a->leaving = STAYING;
+		a->stays = false;
 		loop_timer_stop(&a->timer);
 		attempts_set_draining(a->attempts, false);
 		session_drain(a->session, REINS__V1__DRAIN_MODE__DRAIN_MODE_UNSPECIFIED, 0, true);
 		return;
 	}
+	if (a->leaving != STAYING)
+		return;
+	a->stays = d->mode != REINS__V1__DRAIN_MODE__DRAIN_DETACH;
 	bool given = d->within && pb_duration_ns(d->within, &within) == 0 && within >= 0;
 	within = min_i64(within, DRAIN_MAX_NS);
 	switch (d->mode) {
@@ -269,7 +276,12 @@ static void on_master_drain(void *arg, const Reins__V1__Drain *d)
 
 void agent_signal(struct agent *a)
 {
+	bool stayed = a->stays;
 	a->signals++;
+	a->stays = false;
+	loop_mark(a->loop, &a->dirty);
+	if (stayed && a->leaving == ENDING)
+		return; /* as soon as nothing runs */
 	if (a->leaving == STAYING) {
 		drain(a, worker_config_drain(a->cfg), a->cfg->drain_timeout_ns);
 	} else if (a->signals == 1 && a->leaving == DRAINING) {

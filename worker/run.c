@@ -494,6 +494,9 @@ void run_deadlines(struct run *r, int64_t term_boot_ns, int64_t kill_boot_ns, in
 	r->deadlines = (struct sup_deadlines){.head = {SUP_DEADLINES, sizeof(r->deadlines)}, .term_boot_ns = term_boot_ns,
 		.kill_boot_ns = kill_boot_ns, .orphan_boot_ns = orphan_boot_ns};
 	r->say_deadlines = true;
+	/* The program may have stopped it, so as not to be held to its time. */
+	if (r->state == RUN_LIVE)
+		signal_supervisor(r, SIGCONT);
 	flush(r);
 }
 

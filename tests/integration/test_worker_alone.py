@@ -761,13 +761,30 @@ def test_drain_by_the_master_and_resume(master, worker, session):
     session.send(drain=master.pb.Drain(mode=3))
     session.stop(key)
     assert master.ended(key).outcome.kind == KIND['STOPPED']
-    assert worker.wait() == 0
+    session.send(drain=master.pb.Drain(resume=True))
+    assert master.ended(master.run(session, 'true')).outcome.kind == KIND['SUCCEEDED']
 
 
-def test_drain_of_an_idle_worker_says_so_and_ends(master, worker, session):
-    session.send(drain=master.pb.Drain(mode=1))
-    assert worker.wait() == 0
+@pytest.mark.parametrize('mode', [1, 3])
+def test_a_drained_worker_that_is_idle_stays(master, worker, session, mode):
+    """Who has drained it may want it back; a signal ends it."""
+    within = master.pb.Drain(mode=mode)
+    within.within.FromMilliseconds(0)
+    session.send(drain=within)
     master.wait(lambda: session.draining, 'draining')
+    beats = len(session.heartbeats)
+    master.wait(lambda: len(session.heartbeats) > beats + 2, 'heartbeats')
+    assert worker.process.poll() is None
+    session.send(drain=master.pb.Drain(resume=True))
+    assert master.ended(master.run(session, 'true')).outcome.kind == KIND['SUCCEEDED']
+    session.send(drain=within)
+    worker.process.terminate()
+    assert worker.wait() == 0
+
+
+def test_a_drain_that_detaches_ends_an_idle_worker(master, worker, session):
+    session.send(drain=master.pb.Drain(mode=2))
+    assert worker.wait() == 0
 
 
 # ---- the state directory

@@ -477,7 +477,7 @@ def test_reins_drain(cluster, make_worker, reins):
     assert waits.stdout.readline() == "w1 takes no more tasks, 1 of 4 slots are taken; what runs goes on until it has ended\n"
     worker.outcome(ref)
     assert waits.wait(PATIENCE) == 0
-    assert waits.stdout.read() == "w1 takes no more tasks, 0 of 4 slots are taken; its process ends\n"
+    assert waits.stdout.read() == "w1 takes no more tasks, 0 of 4 slots are taken; it stays connected and may be ended, or resumed\n"
     back = reins("drain", "w1", "--resume")
     assert back.stdout == "w1 takes tasks again, 0 of 4 slots are taken\n", back.stderr
 
