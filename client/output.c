@@ -133,6 +133,22 @@ void out_format_time(const Google__Protobuf__Timestamp *t, int64_t now_wall_us, 
 	snprintf(ret_text, cap, past ? "%s (%s ago)" : "%s (in %s)", day, span);
 }
 
+void out_fact(const char *name, const char *text)
+{
+	char clean[4096];
+	if (!text || !*text)
+		return;
+	out_clean(text, 0, clean, sizeof clean);
+	out_line("%-10s %s", name, clean);
+}
+
+void out_fact_time(const char *name, const Google__Protobuf__Timestamp *t, int64_t now_wall_us)
+{
+	char text[96];
+	out_format_time(t, now_wall_us, text, sizeof text);
+	out_fact(name, text);
+}
+
 /* ---- text ---- */
 
 /* Bytes of the control character at s, 0 if it is none (C0, DEL, C1, and marks that turn the direction of text). */

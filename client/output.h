@@ -26,6 +26,10 @@ void out_format_instant(const Google__Protobuf__Timestamp *t, char *ret_text, si
  * then being "…" (0: not cut). */
 void out_clean(const char *s, size_t columns, char *ret_text, size_t cap);
 
+/* A line about one thing: its name in a column, then the text, cleaned; nothing for no text. */
+void out_fact(const char *name, const char *text);
+void out_fact_time(const char *name, const Google__Protobuf__Timestamp *t, int64_t now_wall_us);
+
 /* A table whose columns are as wide as their widest cell, two blanks between. */
 struct table;
 struct table *table_new(const char *const *heads, size_t n_columns) __attribute__((returns_nonnull));

@@ -128,22 +128,6 @@ int show_exit_code(const Reins__V1__Task *t)
 
 /* ---- one task ---- */
 
-static void fact(const char *name, const char *text)
-{
-	char clean[4096];
-	if (!text || !*text)
-		return;
-	out_clean(text, 0, clean, sizeof clean);
-	out_line("%-10s %s", name, clean);
-}
-
-static void fact_time(const char *name, const Google__Protobuf__Timestamp *t, int64_t now)
-{
-	char text[96];
-	out_format_time(t, now, text, sizeof text);
-	fact(name, text);
-}
-
 static void show_resources(const Reins__V1__Resources *r)
 {
 	char text[2048] = "", memory[32];
@@ -160,7 +144,7 @@ static void show_resources(const Reins__V1__Resources *r)
 	}
 	for (size_t i = 0; i < r->n_custom && n < sizeof text; i++)
 		n += (size_t)snprintf(text + n, sizeof text - n, "%s%s=%" PRId64, n ? " " : "", r->custom[i]->key, r->custom[i]->value);
-	fact("needs", text);
+	out_fact("needs", text);
 }
 
 static void show_pairs(const char *name, const void *entries, size_t n)
@@ -173,29 +157,29 @@ static void show_pairs(const char *name, const void *entries, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		char text[1024];
 		snprintf(text, sizeof text, "%s=%s", at[i]->key, at[i]->value);
-		fact(i ? "" : name, text);
+		out_fact(i ? "" : name, text);
 	}
 }
 
 static void show_spec(const Reins__V1__TaskSpec *s)
 {
 	char text[4096];
-	fact("name", s->name);
-	fact("queue", s->queue[0] ? s->queue : "default");
+	out_fact("name", s->name);
+	out_fact("queue", s->queue[0] ? s->queue : "default");
 	join_command(s, text, sizeof text);
-	fact("command", text);
-	fact("handler", s->handler);
-	fact("directory", s->working_dir);
+	out_fact("command", text);
+	out_fact("handler", s->handler);
+	out_fact("directory", s->working_dir);
 	if (s->priority) {
 		snprintf(text, sizeof text, "%d", s->priority);
-		fact("priority", text);
+		out_fact("priority", text);
 	}
 	if (s->exclusive)
-		fact("exclusive", "yes");
+		out_fact("exclusive", "yes");
 	int64_t expiry_ns;
 	if (s->expiry && pb_duration_ns(s->expiry, &expiry_ns) == 0 && expiry_ns > 0) {
 		num_format_duration(expiry_ns, text, sizeof text);
-		fact("expiry", text);
+		out_fact("expiry", text);
 	}
 	show_resources(s->resources);
 	show_pairs("params", (const void *)s->params, s->n_params);
@@ -204,7 +188,7 @@ static void show_spec(const Reins__V1__TaskSpec *s)
 		const Reins__V1__Origin *o = s->origin;
 		snprintf(text, sizeof text, "%s@%s:%s%s%.12s%s", o->user, o->host, o->directory,
 			 o->git_commit[0] ? " git " : "", o->git_commit, o->git_dirty ? " (dirty)" : "");
-		fact("from", text);
+		out_fact("from", text);
 	}
 }
 
@@ -231,12 +215,12 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 	snprintf(text, sizeof text, "%d %s%s%s on %s, %s%s%s%s%s%.512s%s%.512s", a->number, show_end_name(a->end),
 		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, oom ? ", out of memory" : "",
 		 a->cause[0] ? ", " : "", a->cause, a->error[0] && !told ? ": " : "", told ? "" : a->error);
-	fact("attempt", text);
+	out_fact("attempt", text);
 	join_words(a->devices, a->n_devices, text, sizeof text);
-	fact("  devices", text);
+	out_fact("  devices", text);
 	if (a->log_dropped_bytes) {
 		snprintf(text, sizeof text, "%" PRId64 " of %" PRId64 " bytes were not kept", a->log_dropped_bytes, a->log_bytes);
-		fact("  log", text);
+		out_fact("  log", text);
 	}
 }
 
@@ -267,7 +251,7 @@ static void show_result(const Reins__V1__Task *t)
 		snprintf(text, sizeof text, "%.*s", (int)len, (const char *)t->result.data);
 	else
 		snprintf(text, sizeof text, "%" PRId64 " bytes; -o json has them, as base64", t->result_bytes);
-	fact("result", text);
+	out_fact("result", text);
 }
 
 void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap)
@@ -291,27 +275,27 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	show_ending(t, end, sizeof end);
 	snprintf(text, sizeof text, "%s%s%s%s", show_state_name(t->state), end[0] ? ", " : "", end,
 		 t->cancel_requested_at && t->state == REINS__V1__TASK__STATE__RUNNING ? ", being stopped" : "");
-	fact("id", t->id);
-	fact("state", text);
+	out_fact("id", t->id);
+	out_fact("state", text);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
-		fact("waits", t->pending_reason);
+		out_fact("waits", t->pending_reason);
 	if (strcmp(t->error, end))
-		fact("error", what_went_wrong(t));
+		out_fact("error", what_went_wrong(t));
 	if (t->spec)
 		show_spec(t->spec);
-	fact("owner", t->owner);
-	fact("trace", t->trace_id);
-	fact("worker", t->worker_id);
-	fact_time("created", t->created_at, now);
+	out_fact("owner", t->owner);
+	out_fact("trace", t->trace_id);
+	out_fact("worker", t->worker_id);
+	out_fact_time("created", t->created_at, now);
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
-		fact_time("not before", t->run_at, now);
-	fact_time("started", t->started_at, now);
-	fact_time("finished", t->finished_at, now);
+		out_fact_time("not before", t->run_at, now);
+	out_fact_time("started", t->started_at, now);
+	out_fact_time("finished", t->finished_at, now);
 	show_result(t);
 	if (t->metrics) {
 		char values[4000];
 		show_metrics(t->metrics, values, sizeof values);
-		fact("metrics", values);
+		out_fact("metrics", values);
 	}
 	for (size_t i = 0; i < t->n_attempts; i++)
 		show_attempt(t->attempts[i], now);

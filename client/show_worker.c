@@ -78,22 +78,6 @@ void show_worker_row(struct table *t, const Reins__V1__WorkerInfo *w, int64_t no
 
 /* ---- one ---- */
 
-static void fact(const char *name, const char *text)
-{
-	char clean[4096];
-	if (!*text)
-		return;
-	out_clean(text, 0, clean, sizeof clean);
-	out_line("%-10s %s", name, clean);
-}
-
-static void fact_time(const char *name, const Google__Protobuf__Timestamp *t, int64_t now)
-{
-	char text[96];
-	out_format_time(t, now, text, sizeof text);
-	fact(name, text);
-}
-
 static void format_resources(const Reins__V1__Resources *r, char *text, size_t cap)
 {
 	char memory[32];
@@ -122,49 +106,49 @@ static void show_what_it_holds(const Reins__V1__WorkerInfo *w)
 	char text[512];
 	for (size_t i = 0; i < w->n_attempts && i < LISTED_MAX; i++) {
 		snprintf(text, sizeof text, "%s/%d", w->attempts[i]->task_id, w->attempts[i]->attempt);
-		fact(i ? "" : "holds", text);
+		out_fact(i ? "" : "holds", text);
 	}
 	if (w->n_attempts > LISTED_MAX) {
 		snprintf(text, sizeof text, "and %zu more; -o json has them", w->n_attempts - LISTED_MAX);
-		fact("", text);
+		out_fact("", text);
 	}
 	for (size_t i = 0; i < w->n_stuck; i++) {
 		snprintf(text, sizeof text, "%s/%d: %s", w->stuck[i]->task_id, w->stuck[i]->attempt, w->stuck[i]->reason);
-		fact("stuck", text);
+		out_fact("stuck", text);
 	}
 }
 
 void show_worker(const Reins__V1__WorkerInfo *w, int64_t now)
 {
 	char text[4096];
-	fact("id", w->worker_id);
-	fact("state", show_worker_state(w->state));
-	fact("why", w->paused_reason);
+	out_fact("id", w->worker_id);
+	out_fact("state", show_worker_state(w->state));
+	out_fact("why", w->paused_reason);
 	snprintf(text, sizeof text, "%d of %d taken", w->slots_used, w->slots);
-	fact("slots", text);
+	out_fact("slots", text);
 	format_resources(w->resources, text, sizeof text);
-	fact("resources", text);
+	out_fact("resources", text);
 	format_resources(w->resources_used, text, sizeof text);
-	fact("taken", text);
+	out_fact("taken", text);
 	join(w->queues, w->n_queues, text, sizeof text);
-	fact("queues", w->n_queues ? text : "all");
+	out_fact("queues", w->n_queues ? text : "all");
 	join(w->handlers, w->n_handlers, text, sizeof text);
-	fact("handlers", text);
+	out_fact("handlers", text);
 	snprintf(text, sizeof text, "%s%s%s", w->runs_commands ? "commands" : "handlers only",
 		 w->enforces_exclusive_lease ? ", exclusive tasks" : "",
 		 w->tasks_die_with_process ? "; its tasks end with its process" : "");
-	fact("runs", text);
+	out_fact("runs", text);
 	for (size_t i = 0; i < w->n_labels; i++) {
 		snprintf(text, sizeof text, "%s=%s", w->labels[i]->key, w->labels[i]->value);
-		fact(i ? "" : "labels", text);
+		out_fact(i ? "" : "labels", text);
 	}
-	fact("host", w->hostname);
-	fact("version", w->version);
-	fact("instance", w->instance);
+	out_fact("host", w->hostname);
+	out_fact("version", w->version);
+	out_fact("instance", w->instance);
 	snprintf(text, sizeof text, "%lld at master %s", (long long)w->session, w->master_id);
-	fact("session", text);
-	fact_time("connected", w->connected_at, now);
-	fact_time("heard", w->last_heartbeat_at, now);
+	out_fact("session", text);
+	out_fact_time("connected", w->connected_at, now);
+	out_fact_time("heard", w->last_heartbeat_at, now);
 	show_what_it_holds(w);
 }
 

@@ -73,7 +73,7 @@ static const struct setting table[] = {
 	{ "max-log-sum", SETTING_SIZE, S(max_log_sum), NULL, "10GiB", 64 * 1024 * 1024, INT64_C(1) << 50,
 	  .help = "Logs of all tasks in a sqlite: store; the oldest ended tasks' logs make room." },
 	{ "log-retention", SETTING_DURATION, S(log_retention_ns), NULL, "30d", 0, INT64_C(87600) * 3600 * NS_PER_S,
-	  .help = "Logs in a postgres:// store are dropped this long after their tasks' week of submission ended, but no week's "
+	  .help = "Logs and metrics in a postgres:// store are dropped this long after their tasks' week of submission ended, but no week's "
 		  "while a task of it runs. 0: never." },
 	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },

@@ -16,13 +16,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "worker/state_dir.h"
+#include "worker/supervisor/procs.h"
 
 #define READS_PER_TURN 16
 #define TAKES 3 /* spares that may turn out dead before it counts as a failure */
@@ -47,6 +47,7 @@ struct run {
 	bool unusable, settled;
 	struct sup_stop *stop;         /* NULL: none was asked for */
 	struct sup_deadlines deadlines;
+	struct sup_identity identity; /* read when first needed; size 0: not yet */
 	bool say_stop, say_deadlines, say_seen;
 	struct loop_timer look_timer;
 	int64_t look_wait_ns, look_since_mono_ns;
@@ -228,18 +229,15 @@ static void read_status_file(struct run *r)
 		r->status = s; /* else it is older than what we heard */
 }
 
+static struct proc proc_of(const struct sup_identity *id)
+{
+	return (struct proc){.pid = (int32_t)id->pid, .start_ticks = id->start_ticks};
+}
+
 static bool same_process(const struct sup_identity *id)
 {
-	char path[64], stat[1024];
-	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)id->pid);
-	ssize_t n = read_file(AT_FDCWD, path, stat, sizeof(stat) - 1);
-	if (n <= 0)
-		return false;
-	stat[n] = '\0';
-	const char *p = strrchr(stat, ')'); /* the name before it may hold anything */
-	unsigned long long start;
-	return p && sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) == 1 &&
-	       start == id->start_ticks;
+	struct proc p;
+	return procs_read((int)id->pid, &p) == 0 && p.start_ticks == id->start_ticks;
 }
 
 /* Who wrote the file `supervisor`, if that process lives. */
@@ -249,7 +247,8 @@ static bool read_identity(struct run *r, struct sup_identity *ret)
 	struct sup_identity id;
 	ssize_t n = read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot) - 1);
 	boot[n > 0 ? strcspn(boot, "\n") : 0] = '\0';
-	if (read_file(r->dir_fd, "supervisor", &id, sizeof(id)) != (ssize_t)sizeof(id) || id.size < sizeof(id) || id.pid <= 1)
+	if (read_file(r->dir_fd, "supervisor", &id, sizeof(id)) != (ssize_t)sizeof(id) || id.size < sizeof(id) || id.pid <= 1 ||
+	    id.pid > INT32_MAX)
 		return false;
 	id.boot_id[sizeof(id.boot_id) - 1] = '\0';
 	if (strcmp(id.boot_id, boot) != 0 || !same_process(&id))
@@ -261,13 +260,12 @@ static bool read_identity(struct run *r, struct sup_identity *ret)
 /* By a descriptor of the process, so that it can't be a stranger who got its number. */
 static void signal_supervisor(struct run *r, int signo)
 {
-	struct sup_identity id;
-	int fd = read_identity(r, &id) ? (int)syscall(SYS_pidfd_open, (pid_t)id.pid, 0) : -1;
-	if (fd < 0)
+	if (!r->identity.size && !read_identity(r, &r->identity)) {
+		r->identity.size = 0;
 		return;
-	if (same_process(&id))
-		syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
-	close(fd);
+	}
+	struct proc p = proc_of(&r->identity);
+	(void)procs_signal(&p, signo); /* who does not die is looked at again */
 }
 
 /* True: nobody has the lock, and nobody will get it. */

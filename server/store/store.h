@@ -13,67 +13,16 @@
  *
  * Bytes are opaque: spec, result and error text are stored exactly.
  *
- * Operations about workers are in workers.h. */
+ * Operations that read are in store_reads.h, those about workers in workers.h, about logs and metrics in store_logs.h and
+ * store_metrics.h. */
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
-#include "common/base/list.h"
-#include "common/base/refusal.h"
-#include "server/core/core.h"
-#include "server/store/rows.h"
+#include "server/store/store_op.h"
+#include "server/store/store_reads.h"
 
 struct store;
-struct loop;
-
-enum store_kind {
-	STORE_INSERT,
-	STORE_CLAIM,
-	STORE_RECORD,
-	STORE_TAKE_BACK,
-	STORE_CANCEL,
-	STORE_RETRY,
-	STORE_SESSION_OPEN,
-	STORE_STARTED,
-	STORE_FILL,
-	STORE_QUEUES,
-	STORE_DUE,
-	STORE_EXPIRE,
-	STORE_STRAYS,
-	STORE_LOG_APPEND,
-	STORE_LOG_READ,
-	STORE_METRICS,      /* this and the next: store_metrics.h */
-	STORE_METRICS_READ,
-	STORE_GET,
-	STORE_LIST,
-	STORE_WORKERS,
-	STORE_WORKER_GONE,
-	STORE_DETACHED,
-	STORE_DRAIN,
-	STORE_MASTER_OPEN,
-	STORE_BEAT,
-	STORE_KINDS
-};
-
-enum store_result {
-	STORE_OK,
-	STORE_UNAVAILABLE, /* away, or its queue is full (op.text says which) */
-	STORE_REFUSED,     /* the content can't be stored; op.text says why */
-};
-
-struct store_op {
-	struct list node; /* the store's while submitted */
-	enum store_kind kind;
-	enum store_result result;
-	bool maybe_done;
-	char text[160];
-	void (*done)(struct store_op *op);
-	uint16_t sent, tries; /* the store's while submitted */
-};
-
-static inline bool store_state_is_final(enum store_state s)
-{
-	return s == STORE_COMPLETED || s == STORE_FAILED || s == STORE_CANCELLED;
-}
+struct loop; /* what a store of some kind is made with */
 
 struct store_assignment {
 	const char *worker; /* NULL: none */
@@ -213,79 +162,6 @@ struct store_started {
 	const char *worker;
 	int64_t started_wall_us;
 	const char *devices; /* given to it, separated by spaces; NULL: none */
-};
-
-struct store_fill {
-	struct store_op op;
-	const char *queue;
-	bool from_start;
-	int32_t after_priority;
-	int64_t after_seq;
-	int32_t limit;
-	struct core_task *ret_rows; /* .queue is the input's pointer */
-	size_t ret_n;
-	bool ret_exhausted;
-	void *ret_memory;           /* backs handlers and customs */
-};
-
-struct store_queues {
-	struct store_op op;
-	char **ret_names;
-	size_t ret_n;
-};
-
-struct store_due {
-	struct store_op op;
-	int32_t limit;
-	struct core_task *ret_rows;
-	size_t ret_n;
-	int64_t ret_next_in_ns; /* -1: none waits; about INT64_MAX for what is centuries away */
-	void *ret_memory;
-};
-
-/* PENDING rows that were never given out and whose expiry has come: FAILED, with outcome EXPIRED and the reason as error.
- * Of a statement that ran twice the answer leaves out what the first run ended. */
-struct store_expire {
-	struct store_op op;
-	int32_t limit;
-	struct uuid *ret_ids;
-	size_t ret_n;
-	int64_t ret_next_in_ns; /* as in store_due */
-	void *ret_memory;
-};
-
-/* Running rows in the order of their task ids, whoever holds them. Changes nothing. */
-struct store_strays {
-	struct store_op op;
-	const char *master;      /* the asker's id */
-	struct uuid after;       /* tasks after this one; all zero: from the start */
-	int32_t limit;
-	struct core_stray *ret_rows;
-	size_t ret_n;
-	void *ret_memory;
-};
-
-struct store_get {
-	struct store_op op;
-	struct uuid id;
-	bool ret_found;
-	struct store_task ret_task;
-	void *ret_memory;
-};
-
-struct store_list {
-	struct store_op op;
-	uint32_t states;         /* bit (1 << state); 0: all */
-	const char *queue;       /* NULL: all */
-	bool after;              /* with a cursor: ids below this one (newest first) */
-	struct uuid after_id;
-	int32_t limit;
-	bool full;               /* payload, env, result and attempts too */
-	int64_t max_bytes;       /* stop after the row that reaches it */
-	struct store_task *ret_tasks;
-	size_t ret_n;
-	bool ret_more;
-	void *ret_memory;
 };
 
 struct store_master_open { /* a new process under a master id is its next incarnation */

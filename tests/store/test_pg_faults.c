@@ -494,27 +494,35 @@ static void strange_ids(void **state)
 /* A week's partition, as it was made so many weeks ago, with a row of a task of that week. Returns the task. */
 static struct uuid week_of_logs(int weeks_ago)
 {
+	static const char *const parents[] = {"log", "metric"};
 	char sql[900], monday[120], text[64];
 	struct uuid id;
 	snprintf(monday, sizeof(monday), "(date_trunc('week', now() AT TIME ZONE 'UTC') - interval '%d weeks')", weeks_ago);
-	snprintf(sql, sizeof(sql),
-		 "DO $$ BEGIN EXECUTE format('CREATE TABLE reins.%%I PARTITION OF reins.log FOR VALUES FROM (%%L) TO (%%L)', "
-		 "'log_' || to_char(%s, 'YYYYMMDD'), reins.first_id(%s AT TIME ZONE 'UTC'), "
-		 "reins.first_id((%s + interval '7 days') AT TIME ZONE 'UTC')); END $$", monday, monday, monday);
-	pg_server_sql(&server, sql);
+	for (size_t i = 0; i < ARRAY_LEN(parents); i++) {
+		snprintf(sql, sizeof(sql),
+			 "DO $$ BEGIN EXECUTE format('CREATE TABLE reins.%%I PARTITION OF reins.%s FOR VALUES FROM (%%L) TO (%%L)', "
+			 "'%s_' || to_char(%s, 'YYYYMMDD'), reins.first_id(%s AT TIME ZONE 'UTC'), "
+			 "reins.first_id((%s + interval '7 days') AT TIME ZONE 'UTC')); END $$", parents[i], parents[i], monday, monday,
+			 monday);
+		pg_server_sql(&server, sql);
+	}
 	snprintf(sql, sizeof(sql), "SELECT reins.first_id((%s + interval '3 days') AT TIME ZONE 'UTC')::text", monday);
 	snprintf(text, sizeof(text), "%s", pg_server_sql(&server, sql));
 	assert_int_equal(uuid_parse(text, strlen(text), &id), 0);
 	snprintf(sql, sizeof(sql), "INSERT INTO reins.log (task_id, off, attempt, stream, data) VALUES ('%s', 0, 1, 1, 'x')", text);
 	pg_server_sql(&server, sql);
+	snprintf(sql, sizeof(sql), "INSERT INTO reins.metric (task_id, attempt, number, point) VALUES ('%s', 1, 1, 'x')", text);
+	pg_server_sql(&server, sql);
 	return id;
 }
 
-static int log_rows(const struct uuid *id)
+/* Of log and metrics. */
+static int rows_of(const struct uuid *id)
 {
-	char sql[200], text[UUID_TEXT_LEN + 1];
+	char sql[300], text[UUID_TEXT_LEN + 1];
 	uuid_format(id, text);
-	snprintf(sql, sizeof(sql), "SELECT count(*)::text FROM reins.log WHERE task_id = '%s'", text);
+	snprintf(sql, sizeof(sql), "SELECT ((SELECT count(*) FROM reins.log WHERE task_id = '%s') + "
+		 "(SELECT count(*) FROM reins.metric WHERE task_id = '%s'))::text", text, text);
 	return (int)strtol(pg_server_sql(&server, sql), NULL, 10);
 }
 
@@ -526,15 +534,15 @@ static void old_logs_go(void **state)
 	run(&o.op, STORE_INSERT);
 	o.task.seq = o.ret_seq;
 	int32_t attempt = claim(&o.task, "w", session("w"));
-	assert_string_equal(pg_server_sql(&server, "SELECT reins.drop_logs('30 days')::text"), "2");
-	assert_int_equal(log_rows(&old), 0);
-	assert_int_equal(log_rows(&running_one), 1); /* its program may still print */
-	assert_int_equal(log_rows(&middle), 0);
-	assert_int_equal(log_rows(&fresh), 1);
+	assert_string_equal(pg_server_sql(&server, "SELECT reins.drop_logs('30 days')::text"), "4");
+	assert_int_equal(rows_of(&old), 0);
+	assert_int_equal(rows_of(&running_one), 2); /* its program may still print */
+	assert_int_equal(rows_of(&middle), 0);
+	assert_int_equal(rows_of(&fresh), 2);
 	record((struct core_attempt){running_one, attempt}, "w", STORE_SUCCEEDED);
 	/* Somebody reads: it is not waited for long, and the next time will do. */
 	PGconn *pq = PQconnectdb(server.url);
-	PQclear(PQexec(pq, "BEGIN; SELECT count(*) FROM reins.log"));
+	PQclear(PQexec(pq, "BEGIN; SELECT count(*) FROM reins.log; SELECT count(*) FROM reins.metric"));
 	assert_string_equal(pg_server_sql(&server, "SELECT reins.drop_logs('30 days')::text"), "0");
 	PQclear(PQexec(pq, "COMMIT"));
 	PQfinish(pq);
@@ -547,8 +555,8 @@ static void old_logs_go(void **state)
 	struct store_op op = {.kind = PG_KIND_PARTITIONS};
 	assert_int_equal(run_any(s, &op, PG_KIND_PARTITIONS), STORE_OK);
 	store_free(s);
-	assert_int_equal(log_rows(&running_one), 0);
-	assert_int_equal(log_rows(&fresh), 1);
+	assert_int_equal(rows_of(&running_one), 0);
+	assert_int_equal(rows_of(&fresh), 2);
 	/* What went is read as a log that is not there. */
 	struct store_log_read r = {.at = {running_one, attempt}, .max_bytes = 100};
 	run(&r.op, STORE_LOG_READ);

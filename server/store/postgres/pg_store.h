@@ -17,7 +17,7 @@ struct pg_store_config {
 	int64_t statement_timeout_ns;  /* in the server; the connection is given up 5 s after it */
 	int64_t connect_timeout_ns;    /* name, connect, set-up, for one address */
 	int32_t lost_limit;            /* for the rows that SESSION_OPEN takes back */
-	int64_t log_retention_ns;      /* logs of tasks submitted longer ago are dropped, a week at a time; 0: never */
+	int64_t log_retention_ns;      /* logs and metrics of tasks submitted longer ago are dropped, a week at a time; 0: never */
 	int64_t max_batch_bytes;       /* of parameters; one larger operation goes alone */
 	/* As in struct store; may be NULL.  `text` when down: why.  When up: a warning, or "". */
 	void (*on_state)(void *arg, bool up, const char *text);

@@ -1,5 +1,5 @@
-/* FILL, QUEUES, DUE, EXPIRE: what scheduling reads, delayed rows whose time has come, and rows that nobody took in time.  They run between the claims of the
- * writing thread, so that what one master has claimed is never read as ready. */
+/* FILL, QUEUES, DUE, EXPIRE: what scheduling reads, delayed rows whose time has come, and rows that nobody took in time.
+ * They run between the claims of the writing thread, so that what one master has claimed is never read as ready. */
 #include <stdio.h>
 #include <string.h>
 

@@ -77,7 +77,7 @@ BEGIN
 	RETURN made;
 END $$;
 
--- Drops the log partitions of weeks that ended at least `age` ago, unless a task of such a week still runs.
+-- Drops the partitions of logs and metrics of weeks that ended at least `age` ago, unless a task of such a week still runs.
 CREATE FUNCTION drop_logs(age interval) RETURNS int LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
 	dropped int := 0;
@@ -88,8 +88,9 @@ BEGIN
 		RETURN 0;
 	END IF;
 	FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = 'reins.log'::regclass AND c.relname ~ '^log_[0-9]{8}$' ORDER BY c.relname LOOP
-		monday := to_date(substr(part, 5), 'YYYYMMDD');
+		WHERE i.inhparent IN ('reins.log'::regclass, 'reins.metric'::regclass) AND c.relname ~ '^(log|metric)_[0-9]{8}$'
+		ORDER BY right(c.relname, 8), c.relname LOOP
+		monday := to_date(right(part, 8), 'YYYYMMDD');
 		EXIT WHEN (monday + interval '7 days') AT TIME ZONE 'UTC' + age > now();
 		CONTINUE WHEN EXISTS (SELECT FROM reins.running WHERE task_id >= reins.first_id(monday AT TIME ZONE 'UTC') AND
 			task_id < reins.first_id((monday + interval '7 days') AT TIME ZONE 'UTC'));
