@@ -36,7 +36,7 @@ static const struct {
 	{ STATUS_UNAUTHENTICATED, EXIT_DENIED,
 	  "%s wants to know who you are: set REINS_TOKEN, or --tls-cert and --tls-key" },
 	{ STATUS_INVALID_ARGUMENT, EXIT_USAGE, NULL },
-	{ STATUS_NOT_FOUND, EXIT_OTHER, "`reins list`, `reins workers` and `reins queues` show what there is" },
+	{ STATUS_NOT_FOUND, EXIT_OTHER, "`reins list` and `reins workers` show what there is" },
 	{ STATUS_ALREADY_EXISTS, EXIT_OTHER, "choose another --idempotency-key, or submit exactly the same again" },
 	{ STATUS_FAILED_PRECONDITION, EXIT_OTHER, "`reins status` shows how things stand" },
 	{ STATUS_RESOURCE_EXHAUSTED, EXIT_OTHER, "a limit of the server; `reins ping -o json` shows the limits" },
@@ -78,6 +78,10 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 	if (e->interrupted) {
 		fprintf(stderr, "%s: interrupted\n", cli->name);
 		return EXIT_INTERRUPTED;
+	}
+	if (e->awaited) {
+		fprintf(stderr, "%s: %s\n", cli->name, e->message);
+		return cli_exit_code(e);
 	}
 	fprintf(stderr, "%s: %s%s%s\n", cli->name, e->connection ? "" : status_code_name(e->code),
 		e->connection ? "" : ": ", e->message);

@@ -134,11 +134,13 @@ static void on_end(struct dev *d, const struct dev_child *child, const char *nam
 		snprintf(how, sizeof how, "ended with exit code %d", code);
 	const char *why = dev_child_error(child);
 	if (!d->stopping) {
-		if (*why)
+		if (child == d->worker && !code && !signal)
+			cli_note(d->cli, "the worker was drained and has ended, and so does all of it; the next start goes on");
+		else if (*why)
 			cli_note(d->cli, "%s %s: %s", name, how, why);
 		else
 			cli_note(d->cli, "%s %s; its last lines above say more", name, how);
-		d->code = EXIT_OTHER;
+		d->code = child == d->worker && !code && !signal ? EXIT_OK : EXIT_OTHER;
 	} else if ((code || signal) && d->signals < 2) {
 		cli_note(d->cli, "%s %s", name, how);
 		d->code = EXIT_OTHER;
@@ -236,6 +238,28 @@ static bool serves(struct dev *d)
 	return yes;
 }
 
+/* Who starts all of it wants it to work: a drain of the time before is over. */
+static void resume_worker(struct dev *d)
+{
+	static char id[] = "dev";
+	Reins__V1__ListWorkersRequest ask = REINS__V1__LIST_WORKERS_REQUEST__INIT;
+	Reins__V1__DrainWorkerRequest req = REINS__V1__DRAIN_WORKER_REQUEST__INIT;
+	struct client_error e;
+	void *reply;
+	int64_t deadline = loop_now_mono_ns(d->cli->loop) + ASK_NS;
+	ask.worker_id = req.worker_id = id;
+	req.resume = true;
+	if (client_call(d->client, &client_list_workers, &ask, deadline, &reply, &e) < 0)
+		return;
+	const Reins__V1__ListWorkersResponse *r = reply;
+	bool drained = r->n_workers == 1 && r->workers[0]->drain_mode;
+	pb_free(reply);
+	if (!drained || client_call(d->client, &client_drain_worker, &req, deadline, &reply, &e) < 0)
+		return;
+	pb_free(reply);
+	cli_note(d->cli, "the worker had been drained; it takes tasks again");
+}
+
 static bool has_worker(struct dev *d)
 {
 	Reins__V1__GetServerInfoRequest req = REINS__V1__GET_SERVER_INFO_REQUEST__INIT;
@@ -325,6 +349,7 @@ static void serve(struct dev *d)
 		return;
 	}
 	if (wait_until(d, serves, "reinsd does not serve yet")) {
+		resume_worker(d);
 		if (start_worker(d) < 0) {
 			d->code = EXIT_OTHER;
 			stop(d);

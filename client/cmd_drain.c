@@ -31,7 +31,8 @@ static const struct setting table[] = {
 
 static const struct settings_program program = {
 	.name = "reins drain",
-	.summary = "Tells a worker to take no more tasks. It holds over restarts of the worker and of masters until --resume.",
+	.summary = "Tells a worker to take no more tasks. It holds over restarts of the worker and of masters until --resume.\n"
+		   "When nothing of the worker's runs any more its process ends; after --resume, start it again.",
 	.usage = "reins drain [flags] WORKER-ID",
 	.examples = "For example:\n"
 		    "  reins drain gpu-1 --reason 'new driver' --wait     until all that runs there has ended\n"
@@ -62,7 +63,11 @@ static int parse_mode(const char *text, Reins__V1__DrainMode *ret)
 
 static void say(const struct cli *cli, const Reins__V1__WorkerInfo *w, bool last)
 {
-	if (!cli->json)
+	bool away = w->state == REINS__V1__WORKER_INFO__STATE__DISCONNECTED && w->drain_mode == REINS__V1__DRAIN_MODE__DRAIN_DETACH;
+	if (!cli->json && last && away)
+		out_line("%s has left; started again, it takes over the %d that run, and no more tasks before --resume", w->worker_id,
+			 w->slots_used);
+	else if (!cli->json)
 		show_drain(w);
 	else if (last)
 		out_json(w, false);
@@ -165,7 +170,7 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 		return code;
 	const Reins__V1__WorkerInfo *w = reply;
 	int32_t used = w->slots_used;
-	say(cli, w, !conf->wait);
+	say(cli, w, cli->json && !conf->wait);
 	pb_free(reply);
 	return conf->wait ? wait_for(cli, args[0], used) : EXIT_OK;
 }

@@ -44,7 +44,7 @@ struct reading {
 	int32_t attempt; /* being read; 0: not known yet */
 	int64_t after;
 	int64_t lost_since_mono_ns;
-	int64_t malformed, dropped;
+	int64_t malformed, dropped, shown;
 };
 
 static void print_csv(const Reins__V1__MetricPoint *p)
@@ -104,6 +104,7 @@ static void print_page(struct reading *r, const Reins__V1__ReadMetricsResponse *
 {
 	for (size_t i = 0; i < page->n_points; i++)
 		print_point(r, page->points[i]);
+	r->shown += (int64_t)page->n_points;
 	r->after = page->last_number;
 	r->malformed = page->malformed_lines;
 	r->dropped = page->dropped_points;
@@ -207,6 +208,8 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	if (read_all(&r, &e) < 0)
 		return cli_fail(cli, &e);
 	tell_counts(&r);
+	if (!r.shown && !r.malformed && !r.csv && !cli->json)
+		cli_note(cli, "no points: its program has written none to the file that REINS_METRICS names");
 	return EXIT_OK;
 }
 

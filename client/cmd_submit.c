@@ -39,6 +39,8 @@ static const struct setting table[] = {
 	{ "idempotency-key", SETTING_STRING, SPEC(idempotency_key), "KEY",
 	  .help = "Submitting again with this key gives the same task. Not given: a random one." },
 	{ "priority", SETTING_INT, SPEC(priority), NULL, NULL, -1000, 1000, .help = "Higher goes first.", .group = "Order and limits" },
+	{ "run-at", SETTING_STRING, SPEC(run_at), "TIME",
+	  .help = "Not before: so long from now, such as 90m, or a time of UTC such as 2026-12-01T08:00Z." },
 	{ "timeout", SETTING_DURATION, SPEC(timeout), NULL, .help = "Longest run of one attempt." },
 	{ "expiry", SETTING_DURATION, SPEC(expiry), NULL, .help = "Latest start after submission: a task that no worker was given by then fails." },
 	{ "max-attempts", SETTING_INT, SPEC(max_attempts), NULL, NULL, 0, 1000,

@@ -12,6 +12,7 @@
 #include "client/show.h"
 #include "common/pb/pb.h"
 
+#define NOT_IN_TIME "the task has not ended in the time that --deadline gives"
 #define WAIT_NS (30 * NS_PER_S)          /* one GetTask; idle connections through NAT live longer */
 #define WAIT_WITH_LOG_NS (1 * NS_PER_S)  /* between looks at a log that is not streamed */
 #define FIRST_LOOK_NS (1500 * NS_PER_MS) /* whether it has started */
@@ -170,6 +171,12 @@ static void tell_what_it_waits_for(struct follow *f, const Reins__V1__Task *t)
 	memcpy(f->waits, reason, sizeof reason);
 }
 
+/* Our own time is over, and the server has been answering. */
+static bool out_of_time(const struct follow *f, const struct client_error *e)
+{
+	return e->code == STATUS_DEADLINE_EXCEEDED && !f->lost_since_mono_ns && now_ns(f) >= f->cli->deadline_mono_ns;
+}
+
 int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_error *ret_err)
 {
 	for (;;) {
@@ -177,6 +184,8 @@ int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_er
 		bool with_log = f->log != FOLLOW_NO_LOG && !f->no_logs;
 		Reins__V1__Task *t = NULL;
 		int cut = follow_log(f, ret_err);
+		if (cut < 0 && out_of_time(f, ret_err))
+			*ret_err = (struct client_error){ .code = STATUS_DEADLINE_EXCEEDED, .message = NOT_IN_TIME, .awaited = true };
 		if (cut < 0 || get_task(f, cut ? 0 : with_log ? WAIT_WITH_LOG_NS : look_ns(f), &t, ret_err) < 0)
 			return -1;
 		tell_what_it_waits_for(f, t);
@@ -198,7 +207,7 @@ int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_er
 			f->offset = 0;
 		}
 		if (f->cli->deadline_mono_ns != CLIENT_NO_DEADLINE && now_ns(f) >= f->cli->deadline_mono_ns) {
-			*ret_err = (struct client_error){ .code = STATUS_DEADLINE_EXCEEDED, .message = "the task has not ended in time" };
+			*ret_err = (struct client_error){ .code = STATUS_DEADLINE_EXCEEDED, .message = NOT_IN_TIME, .awaited = true };
 			return -1;
 		}
 		/* A server that neither streams nor waits must not be asked in a circle. */

@@ -11,7 +11,7 @@
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
 
-enum { RESULT_LINE_MAX = 400, WAITS_COLUMNS = 80 };
+enum { RESULT_LINE_MAX = 400, WAITS_COLUMNS = 80, ENDED_COLUMNS = 40 };
 
 static const char *enum_name(const ProtobufCEnumDescriptor *type, int value)
 {
@@ -100,8 +100,14 @@ void show_ending(const Reins__V1__Task *t, char *ret_text, size_t cap)
 	ret_text[0] = 0;
 	if (!show_is_terminal(t))
 		return;
+	const Reins__V1__Attempt *a = last_attempt(t);
+	bool failed = t->state == REINS__V1__TASK__STATE__FAILED;
 	if (timed_out(t))
 		snprintf(ret_text, cap, "timed out");
+	else if (failed && a && a->oom_killed)
+		snprintf(ret_text, cap, "out of memory");
+	else if (failed && !t->started_at && !t->signal && t->has_exit_code_case != REINS__V1__TASK__HAS_EXIT_CODE_EXIT_CODE)
+		snprintf(ret_text, cap, "not started");
 	else
 		ending(t->has_exit_code_case == REINS__V1__TASK__HAS_EXIT_CODE_EXIT_CODE, t->exit_code, t->signal, ret_text,
 		       cap);
@@ -219,9 +225,11 @@ static void show_attempt(const Reins__V1__Attempt *a, int64_t now)
 	if (a->started_at && a->finished_at && !pb_timestamp_us(a->started_at, &start_us) &&
 	    !pb_timestamp_us(a->finished_at, &end_us))
 		out_format_span(end_us - start_us, span, sizeof span);
-	bool told = !strcmp(a->error, end); /* "exit code 3" stands there already */
+	/* "exit code 3" stands there already, "cancelled" too. */
+	bool told = !strcmp(a->error, end) || !strncmp(a->cause, a->error, strlen(a->error));
+	bool oom = a->oom_killed && !strstr(a->error, "out of memory");
 	snprintf(text, sizeof text, "%d %s%s%s on %s, %s%s%s%s%s%.512s%s%.512s", a->number, show_end_name(a->end),
-		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, a->oom_killed ? ", out of memory" : "",
+		 end[0] ? ", " : "", end, a->worker_id, from, span[0] ? ", ran " : "", span, oom ? ", out of memory" : "",
 		 a->cause[0] ? ", " : "", a->cause, a->error[0] && !told ? ": " : "", told ? "" : a->error);
 	fact("attempt", text);
 	join_words(a->devices, a->n_devices, text, sizeof text);
@@ -269,6 +277,14 @@ void show_metrics(const Reins__V1__MetricPoint *p, char *ret_text, size_t cap)
 		n += (size_t)snprintf(ret_text + n, cap - n, " %.63s=%.6g", p->values[i]->key, p->values[i]->value);
 }
 
+/* "cancelled: wrong data" says more than "cancelled". */
+static const char *what_went_wrong(const Reins__V1__Task *t)
+{
+	const Reins__V1__Attempt *a = last_attempt(t);
+	bool longer = a && t->error[0] && !strncmp(a->cause, t->error, strlen(t->error));
+	return longer ? a->cause : t->error;
+}
+
 void show_task(const Reins__V1__Task *t, int64_t now)
 {
 	char text[256], end[96];
@@ -280,7 +296,7 @@ void show_task(const Reins__V1__Task *t, int64_t now)
 	if (t->state == REINS__V1__TASK__STATE__PENDING)
 		fact("waits", t->pending_reason);
 	if (strcmp(t->error, end))
-		fact("error", t->error);
+		fact("error", what_went_wrong(t));
 	if (t->spec)
 		show_spec(t->spec);
 	fact("owner", t->owner);
@@ -315,7 +331,11 @@ void show_task_row(struct table *t, const Reins__V1__Task *task, int64_t now)
 	int64_t from_us, to_us = now;
 	show_what(task, 32, what, sizeof what);
 	out_format_age(task->created_at, now, age, sizeof age);
-	show_ending(task, end, sizeof end);
+	/* A list has no attempts; why it failed stands in its error. */
+	if (task->state == REINS__V1__TASK__STATE__FAILED && task->error[0])
+		out_clean(task->error, ENDED_COLUMNS, end, sizeof end);
+	else
+		show_ending(task, end, sizeof end);
 	bool ends = !task->finished_at || !pb_timestamp_us(task->finished_at, &to_us);
 	if (task->started_at && ends && !pb_timestamp_us(task->started_at, &from_us) &&
 	    task->state != REINS__V1__TASK__STATE__PENDING)

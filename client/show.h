@@ -13,7 +13,7 @@ int show_parse_state(const char *text, Reins__V1__Task__State *ret) MUST_CHECK;
 bool show_is_terminal(const Reins__V1__Task *t);
 /* Its name, else its command or handler; at most `columns` characters (0: all that fits). */
 void show_what(const Reins__V1__Task *t, size_t columns, char *ret_text, size_t cap);
-/* How it ended in a few words: "exit code 3", "signal 9 (Killed)", "timed out"; "" while it has not. */
+/* How it ended in a few words: "exit code 3", "signal 9 (Killed)", "timed out", "not started"; "" while it has not. */
 void show_ending(const Reins__V1__Task *t, char *ret_text, size_t cap);
 /* 0 COMPLETED; 124 timed out; 128 + n signal; the program's code; 1 where there is none (never started, lost,
  * cancelled before it ran). */

@@ -172,28 +172,37 @@ void show_worker(const Reins__V1__WorkerInfo *w, int64_t now)
 
 void show_drain(const Reins__V1__WorkerInfo *w)
 {
-	char within[32] = "the time that it is set to", then[160] = "";
+	char within[32] = "", then[160] = "";
 	int64_t ns;
 	if (w->state == REINS__V1__WORKER_INFO__STATE__GONE) {
 		out_line("%s is gone; should it come back, it %s", w->worker_id,
 			 w->drain_mode ? "is told to drain, and gets no tasks" : "takes tasks");
 		return;
 	}
+	bool away = w->state == REINS__V1__WORKER_INFO__STATE__DISCONNECTED;
+	if (away && w->drain_mode && !w->slots_used) {
+		out_line("%s takes no more tasks; it has no connection now: its process has ended, or hears of it when it is back",
+			 w->worker_id);
+		return;
+	}
 	if (w->drain_within && !pb_duration_ns(w->drain_within, &ns))
 		out_format_span(ns / NS_PER_US, within, sizeof within);
-	switch (w->drain_mode) {
+	if (w->drain_mode && !w->slots_used)
+		snprintf(then, sizeof then, "; its process ends");
+	switch (w->slots_used ? w->drain_mode : REINS__V1__DRAIN_MODE__DRAIN_MODE_UNSPECIFIED) {
 	case REINS__V1__DRAIN_MODE__DRAIN_WAIT:
-		snprintf(then, sizeof then, "%s", w->slots_used ? "; what runs goes on until it has ended" : "");
+		snprintf(then, sizeof then, "; what runs goes on until it has ended");
 		break;
 	case REINS__V1__DRAIN_MODE__DRAIN_DETACH:
-		snprintf(then, sizeof then, "; its process ends, and the next one has %s to take over what runs", within);
+		snprintf(then, sizeof then, "; its process ends, and what runs waits %s for the next one",
+			 within[0] ? within : "as long as its --detach-for says");
 		break;
 	case REINS__V1__DRAIN_MODE__DRAIN_REQUEUE:
-		snprintf(then, sizeof then, "; what still runs after %s is stopped and given back", within);
+		snprintf(then, sizeof then, "; what still runs after %s is stopped and given back", within[0] ? within : "its --drain-timeout");
 		break;
 	default: break;
 	}
 	out_line("%s %s, %d of %d slots are taken%s%s", w->worker_id, w->drain_mode ? "takes no more tasks" : "takes tasks again",
 		 w->slots_used, w->slots, then,
-		 w->state == REINS__V1__WORKER_INFO__STATE__DISCONNECTED ? " (it has no connection now, and hears of it with the next one)" : "");
+		 away ? " (it has no connection now, and hears of it with the next one)" : "");
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -35,6 +36,28 @@ int spec_parse_cpus(const char *s, int64_t *ret_millis)
 		return -EINVAL;
 	*ret_millis = ns / NS_PER_MS;
 	return 0;
+}
+
+int spec_parse_time(const char *s, int64_t now_wall_us, int64_t *ret_wall_us)
+{
+	static const char *const forms[] = { "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d %H:%MZ" };
+	int64_t ns;
+	if (num_parse_duration(s, &ns) == 0) {
+		*ret_wall_us = now_wall_us + ns / NS_PER_US;
+		return ns < 0 ? -EINVAL : 0;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		struct tm tm = { 0 }, back;
+		const char *end = strptime(s, forms[i], &tm);
+		back = tm;
+		time_t at = timegm(&tm);
+		/* timegm makes a day of March of the 30th of February. */
+		if (!end || *end || tm.tm_mday != back.tm_mday || tm.tm_hour != back.tm_hour)
+			continue;
+		*ret_wall_us = (int64_t)at * 1000000;
+		return 0;
+	}
+	return -EINVAL;
 }
 
 /* The generated entries of maps of texts differ in name only: base, key, value; those of other maps begin alike. */
@@ -146,6 +169,17 @@ static int set_maps(const struct spec_flags *f, struct spec *s, char *err, size_
 		r = entries_read(&f->labels, "label", &reins__v1__task_spec__labels_entry__descriptor, &s->task.n_labels,
 				 &s->task.labels, err, cap);
 	return r;
+}
+
+static int set_run_at(const char *text, struct spec *s, char *err, size_t cap)
+{
+	int64_t at;
+	if (spec_parse_time(text, clock_wall_us(), &at) < 0)
+		return complain(-EINVAL, err, cap, "--run-at %.60s: write how long from now, such as 90m, or a time of UTC such as "
+						   "2026-12-01T08:00Z", text);
+	pb_timestamp_set(&s->run_at, at);
+	s->task.run_at = &s->run_at;
+	return 0;
 }
 
 static void set_times(const struct spec_flags *f, struct spec *s)
@@ -265,6 +299,8 @@ int spec_build(const struct spec_flags *f, char **command, size_t n_command, con
 	r = set_maps(f, s, ret_err, err_cap);
 	if (!r)
 		r = set_resources(f, s, ret_err, err_cap);
+	if (!r && f->run_at)
+		r = set_run_at(f->run_at, s, ret_err, err_cap);
 	if (!r && f->working_dir)
 		r = set_working_dir(f->working_dir, s, ret_err, err_cap);
 	if (!r && f->payload)

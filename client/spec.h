@@ -9,7 +9,7 @@
 
 /* As given; NULL and 0 mean "not given". */
 struct spec_flags {
-	char *name, *queue, *handler, *working_dir, *payload, *cpus, *idempotency_key;
+	char *name, *queue, *handler, *working_dir, *payload, *cpus, *idempotency_key, *run_at;
 	struct setting_list env, params, labels, custom;
 	int64_t priority, gpus, memory, max_attempts;
 	int64_t timeout, expiry, backoff; /* ns */
@@ -26,6 +26,7 @@ struct spec {
 	Reins__V1__RetryPolicy retry;
 	Reins__V1__Origin origin;
 	Google__Protobuf__Duration timeout, expiry, backoff;
+	Google__Protobuf__Timestamp run_at;
 	char idempotency_key[37];
 	char *working_dir; /* owned */
 	uint8_t *payload;  /* owned */
@@ -37,6 +38,9 @@ struct spec {
 int spec_build(const struct spec_flags *flags, char **command, size_t n_command, const struct origin *origin,
 	       struct spec *ret, char *ret_err, size_t err_cap) MUST_CHECK;
 void spec_done(struct spec *s);
+
+/* "90m": so long after `now`; "2026-12-01T08:00Z", "2026-12-01 08:00:30Z". -EINVAL. */
+int spec_parse_time(const char *s, int64_t now_wall_us, int64_t *ret_wall_us) MUST_CHECK;
 
 /* "1.5" → 1500; at most three digits after the point. -EINVAL. */
 int spec_parse_cpus(const char *s, int64_t *ret_millis) MUST_CHECK;

@@ -48,7 +48,7 @@ static int adopt_one(struct attempts *s, const char *name)
 {
 	struct uuid task;
 	int32_t number;
-	if (!parse_name(name, &task, &number)) {
+	if (!parse_name(name, &task, &number) || !state_dir_mend_attempt(s->cfg.state, name)) {
 		if (strncmp(name, STATE_ASIDE, strlen(STATE_ASIDE)) != 0)
 			log_warn("worker", NULL, "attempts/%s is no attempt, and is removed", name);
 		disk_remove_tree(s->disk, s->cfg.state->attempts_fd, name);

@@ -114,8 +114,8 @@ void confine_describe(const struct confine *c, void (*say)(void *arg, const char
 	char line[768], memory[40];
 	const struct resources *r = &c->resources;
 	num_format_size(r->memory_bytes, memory, sizeof(memory));
-	snprintf(line, sizeof(line), "to give: %lld.%03d cpus, %s, %zu GPUs%s%s", (long long)(r->cpu_millis / 1000),
-		 (int)(r->cpu_millis % 1000), r->memory_bytes ? memory : "no memory", devices_count(r->devices),
+	snprintf(line, sizeof(line), "to give: %g cpus, %s, %zu GPUs%s%s", (double)r->cpu_millis / 1000,
+		 r->memory_bytes ? memory : "no memory", devices_count(r->devices),
 		 *devices_describe(r->devices) ? "; " : "", devices_describe(r->devices));
 	say(arg, line);
 	say(arg, cgroups_describe(c->cgroups));

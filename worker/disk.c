@@ -1,9 +1,13 @@
 /* Two kinds of jobs on libuv's pool. */
 #include "worker/disk.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <uv.h>
 
+#include "common/log/log.h"
+#include "worker/remove_tree.h"
 #include "worker/state_dir.h"
 
 #define RETRY_NS NS_PER_S
@@ -23,7 +27,7 @@ struct disk {
 struct removal {
 	uv_work_t work;
 	struct disk *disk;
-	int attempts_fd;
+	int attempts_fd, err;
 	char name[STATE_ATTEMPT_NAME_MAX + 8];
 };
 
@@ -87,13 +91,16 @@ void disk_spool_dirty(struct disk *d)
 static void run_removal(uv_work_t *w)
 {
 	struct removal *r = w->data;
-	state_dir_remove_tree(r->attempts_fd, r->name);
+	r->err = remove_tree(r->attempts_fd, r->name);
 }
 
 static void on_removed(uv_work_t *w, int status)
 {
 	struct removal *r = w->data;
 	r->disk->removals--;
+	if (r->err < 0)
+		log_warn("worker", NULL, "attempts/%s can't be removed whole: %s", r->name,
+			 r->err == -EXDEV ? "something is mounted below it" : strerror(-r->err));
 	free(r);
 }
 

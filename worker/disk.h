@@ -16,7 +16,7 @@ int disk_new(struct loop *loop, struct spool *spool, void (*on_spooled)(void *ar
 	     struct disk **ret) MUST_CHECK;
 /* There is something new in the spool: written at the end of this turn, or after the batch under way. */
 void disk_spool_dirty(struct disk *d);
-/* state_dir_remove_tree; nobody waits for it. */
+/* remove_tree; nobody waits for it. */
 void disk_remove_tree(struct disk *d, int attempts_fd, const char *name);
 /* Nothing is under way and nothing waits to be written. */
 bool disk_idle(const struct disk *d);

@@ -16,7 +16,7 @@
 #include "worker/supervisor/wire.h"
 
 #define OWN_VARIABLES 8 /* REINS_TASK_ID … TRACEPARENT */
-#define JOB_MAX (16u << 20) /* the kernel takes 2 MiB or so of words and environment */
+#define JOB_MAX (7u << 20) /* of strings: a supervisor takes 8 MiB with their head, the kernel 2 MiB or so */
 #define OWN_WORDS 2     /* its directory, where the program is searched */
 #define SET_VARIABLES 3 /* by launch_set */
 

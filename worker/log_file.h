@@ -8,9 +8,10 @@
  * when its size on disk exceeds twice its share and 4 KiB.  A reader goes by names and records, never by shares.
  *
  * A file is named by the offset of its first byte and is a sequence of records, each a header and `len` bytes of
- * output, in the order in which they were read from the pipes.  Offsets count over both streams, without holes within a file.  A
- * record with `dropped` > 0 has no data: so many bytes from `offset` on are missing, since the disk was full.  A torn record at the end of the newest file (supervisor killed) is not
- * part of the log; one that a live supervisor is writing lies behind sup_status.log_end. */
+ * output, in the order in which they were read from the pipes.  Offsets count over both streams, without holes within a
+ * file.  A record with `dropped` > 0 has no data: so many bytes from `offset` on are missing, since the disk was full.  A
+ * torn record at the end of the newest file (supervisor killed) is not part of the log; one that a live supervisor is
+ * writing lies behind sup_status.log_end. */
 #ifndef REINS_WORKER_LOG_FILE_H
 #define REINS_WORKER_LOG_FILE_H
 

@@ -47,8 +47,8 @@ enum metrics_read {
 
 void metrics_reader_init(struct metrics_reader *r);
 void metrics_reader_done(struct metrics_reader *r);
-/* Reads on in dir_fd/name/io/metrics; name "": in what is open already.  `limit`: points of the attempt that are kept.  `last`: nobody writes to it any
- * more. */
+/* Reads on in dir_fd/name/io/metrics; name "": in what is open already.  `limit`: points of the attempt that are kept.
+ * `last`: nobody writes to it any more. */
 enum metrics_read metrics_reader_read(struct metrics_reader *r, int dir_fd, const char *name, int64_t limit, bool last);
 /* There is something to send: points, or a count that has changed. */
 bool metrics_reader_has_news(const struct metrics_reader *r);

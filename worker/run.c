@@ -218,11 +218,13 @@ static void read_status_file(struct run *r)
 	uint8_t data[SUP_PACKET_MAX];
 	struct sup_status s;
 	ssize_t n = read_file(r->dir_fd, "status", data, sizeof(data));
-	if (n <= 0)
+	if (n < 0)
 		return;
-	if (!parse_status(data, (size_t)n, &s))
+	if (!parse_status(data, (size_t)n, &s)) {
 		log_run(LOG_WARN, r, "its file `status` is damaged");
-	else if (s.phase >= r->status.phase && s.log_end >= r->status.log_end)
+		if (!r->status.phase)
+			r->status.phase = SUP_STARTING; /* that it is there says so much */
+	} else if (s.phase >= r->status.phase && s.log_end >= r->status.log_end)
 		r->status = s; /* else it is older than what we heard */
 }
 
@@ -257,14 +259,14 @@ static bool read_identity(struct run *r, struct sup_identity *ret)
 }
 
 /* By a descriptor of the process, so that it can't be a stranger who got its number. */
-static void kill_supervisor(struct run *r)
+static void signal_supervisor(struct run *r, int signo)
 {
 	struct sup_identity id;
 	int fd = read_identity(r, &id) ? (int)syscall(SYS_pidfd_open, (pid_t)id.pid, 0) : -1;
 	if (fd < 0)
 		return;
 	if (same_process(&id))
-		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+		syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
 	close(fd);
 }
 
@@ -325,6 +327,9 @@ static void found_dead(struct run *r)
 	r->settled = true;
 	if (!r->unusable)
 		read_status_file(r);
+	/* It had its job from an agent that is gone, perhaps, and comes to it only now. */
+	if (r->lock_fd >= 0 && !r->status.phase)
+		unlinkat(r->dir_fd, "supervisor", 0);
 	if (!r->unusable && r->status.phase == SUP_EMPTY) {
 		tell(r);
 		return;
@@ -346,7 +351,7 @@ static void look(struct run *r)
 		return;
 	}
 	if (r->unusable || in_vain)
-		kill_supervisor(r);
+		signal_supervisor(r, SIGKILL);
 	else if (connect_again(r) == 0) {
 		r->settled = true;
 		read_status_file(r); /* what it had said when it last wrote: it may be standing still */
@@ -408,11 +413,21 @@ static int send_job(int fd, const struct run_job *job)
 	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+/* The file that the supervisor is to lock. */
+static int make_lock(const struct run *r)
+{
+	int fd = openat(r->dir_fd, "supervisor", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
 int run_start(const struct run_host *host, const char *name, const struct run_job *job, run_on_event *on_event, void *arg,
 	      struct run **ret)
 {
 	struct run *r = run_new(host, name, job->dir_fd, on_event, arg);
-	int err = r->dir_fd < 0 ? -EMFILE : 0, fd = -1;
+	int err = r->dir_fd < 0 ? -EMFILE : make_lock(r), fd = -1;
 	for (int i = 0; err == 0 && i < TAKES; i++) {
 		fd = spares_take(host->spares);
 		int sent = fd < 0 ? fd : send_job(fd, job);
@@ -468,6 +483,9 @@ void run_stop(struct run *r, int reason, int64_t grace_ns, const char *text)
 		return;
 	}
 	r->say_stop = true;
+	/* The program may have stopped it, so as not to be ended. */
+	if (r->state == RUN_LIVE)
+		signal_supervisor(r, SIGCONT);
 	flush(r);
 }
 

@@ -14,7 +14,6 @@
 #include "common/base/clock.h"
 
 #define SMALL_FILE_MAX 4096
-#define TREE_DEPTH_MAX 256 /* open directories while a tree is removed */
 
 char *state_dir_default_path(const char *worker_id)
 {
@@ -171,7 +170,7 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 	if (r == 0 && flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		r = -errno;
 		if (r == -EWOULDBLOCK) {
-			snprintf(err, cap, "%s is in use by another reins-worker", d->path);
+			snprintf(err, cap, "%s is in use by another reins-worker; a second one on this machine has an --id and a --state-dir of its own", d->path);
 			state_dir_close(d);
 			return -1;
 		}
@@ -184,7 +183,8 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 			r = -errno;
 	}
 	if (r < 0) {
-		snprintf(err, cap, "%s: %s", path, strerror(-r));
+		snprintf(err, cap, "--state-dir %s: %s%s", path, strerror(-r),
+			 r == -EACCES || r == -EROFS || r == -ENOENT ? "; give a directory that this user can write" : "");
 		state_dir_close(d);
 		return -1;
 	}
@@ -274,33 +274,14 @@ int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[sta
 	return renameat(d->attempts_fd, name, d->attempts_fd, ret_rest) < 0 ? -errno : 0;
 }
 
-static void remove_below(int dir_fd, int depth)
+bool state_dir_mend_attempt(struct state_dir *d, const char *name)
 {
-	DIR *dir = fdopendir(dir_fd);
-	if (!dir) {
-		close(dir_fd);
-		return;
-	}
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		if (unlinkat(dir_fd, e->d_name, 0) == 0 || (errno != EISDIR && errno != EPERM))
-			continue;
-		int fd = depth < TREE_DEPTH_MAX
-			? openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
-		if (fd >= 0)
-			remove_below(fd, depth + 1);
-		unlinkat(dir_fd, e->d_name, AT_REMOVEDIR);
-	}
-	closedir(dir);
-}
-
-void state_dir_remove_tree(int attempts_fd, const char *name)
-{
-	int fd = openat(attempts_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd >= 0)
-		remove_below(fd, 0);
-	unlinkat(attempts_fd, name, fd >= 0 ? AT_REMOVEDIR : 0);
+	struct stat st;
+	if (fstatat(d->attempts_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	if ((st.st_mode & 0700) != 0700)
+		(void)!fchmodat(d->attempts_fd, name, (st.st_mode & 0777) | 0700, AT_SYMLINK_NOFOLLOW); /* whoever opens it sees */
+	return true;
 }
 
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg)

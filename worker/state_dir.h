@@ -60,11 +60,11 @@ int state_dir_open_theirs(int attempts_fd, const char *name, const char *file, s
 void state_dir_attempt_name(const char *task_id, int32_t attempt, char ret_name[static STATE_ATTEMPT_NAME_MAX]);
 /* Makes attempts/ID.N/ with its work/ and io/. An empty one that is there already is taken. */
 int state_dir_make_attempt(struct state_dir *d, const char *name) MUST_CHECK;
-/* Renames it to a name (which begins with STATE_ASIDE) for state_dir_remove_tree, which takes its time. */
+/* Renames it to a name (which begins with STATE_ASIDE) for remove_tree, which takes its time. */
 #define STATE_ASIDE "old."
 int state_dir_put_aside(struct state_dir *d, const char *name, char ret_rest[static STATE_ATTEMPT_NAME_MAX]) MUST_CHECK;
-/* Everything below attempts/`name`; symbolic links are not followed. May be called on another thread. */
-void state_dir_remove_tree(int attempts_fd, const char *name);
+/* For what an earlier process left there: whether it is a directory. One that its owner may not enter is opened to it. */
+bool state_dir_mend_attempt(struct state_dir *d, const char *name) MUST_CHECK;
 /* Calls on_name for each entry of attempts/. */
 int state_dir_list_attempts(struct state_dir *d, void (*on_name)(void *arg, const char *name), void *arg) MUST_CHECK;
 

@@ -3,10 +3,12 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -44,6 +46,14 @@ static const char *find_variable(const char *block, size_t len, const char *name
 		if (!strncmp(p, name, n) && p[n] == '=')
 			return p + n + 1;
 	return NULL;
+}
+
+/* To exactly the process whose environment was read: its id may be another's by now.  True: it was there. */
+static bool kill_exactly(pid_t pid, int pidfd)
+{
+	if (pidfd < 0)
+		return kill(pid, SIGKILL) == 0; /* a kernel without them */
+	return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
 }
 
 static size_t read_environ(pid_t pid, char *out, size_t cap)
@@ -90,10 +100,15 @@ void sweep_processes(const char *worker_id, const char (*names)[STATE_ATTEMPT_NA
 		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
 		if (pid == getpid())
 			continue;
+		int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+		if (pidfd < 0 && errno != ENOSYS)
+			continue; /* gone */
 		size_t len = read_environ(pid, block, ENVIRON_MAX);
 		ptrdiff_t i = len ? whose(block, len, worker_id, names, n) : -1;
-		if (i >= 0 && kill(pid, SIGKILL) == 0)
+		if (i >= 0 && kill_exactly(pid, pidfd))
 			found[i]++;
+		if (pidfd >= 0)
+			close(pidfd);
 	}
 	closedir(proc);
 }

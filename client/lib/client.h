@@ -38,6 +38,7 @@ struct client_error {
 	int64_t retry_after_ms; /* > 0: the server says when to try again */
 	bool connection;        /* there was no answer: the text is about the connection */
 	bool interrupted;       /* by client_interrupt; code is STATUS_CANCELLED */
+	bool awaited;           /* the server answers well; what was waited for has not come in time */
 };
 
 struct client_method {

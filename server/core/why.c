@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/num.h"
+
 /* A counted resource that is asked for, and the most that a worker which could run the task has. */
 struct asked {
 	const char *text;
@@ -165,16 +167,18 @@ static bool say_nobody(const struct core *c, const struct survey *s, const struc
 static bool say_needs(const struct survey *s, const struct core_task *t, struct words *w)
 {
 	const struct core_need *need = &t->need, *most = &s->most;
+	char asked[40], largest[40];
 	if (need->gpus > most->gpus)
 		return say(w, "needs gpus=%d; the largest connected worker has %d", (int)need->gpus, (int)most->gpus);
 	if (!s->any_cpu && need->cpu_millis > most->cpu_millis)
-		return say(w, "needs cpu_millis=%d; the largest connected worker has %d", (int)need->cpu_millis,
-			   (int)most->cpu_millis);
+		return say(w, "needs cpus=%g; the largest connected worker has %g", need->cpu_millis / 1000.0,
+			   most->cpu_millis / 1000.0);
+	num_format_size(need->memory_bytes, asked, sizeof asked);
+	num_format_size(most->memory_bytes, largest, sizeof largest);
 	if (need->memory_bytes > most->memory_bytes && most->memory_bytes == 0)
-		return say(w, "needs memory_bytes=%" PRId64 "; no connected worker enforces memory limits", need->memory_bytes);
+		return say(w, "needs memory=%s; no connected worker enforces memory limits", asked);
 	if (need->memory_bytes > most->memory_bytes)
-		return say(w, "needs memory_bytes=%" PRId64 "; the largest connected worker has %" PRId64, need->memory_bytes,
-			   most->memory_bytes);
+		return say(w, "needs memory=%s; the largest connected worker has %s", asked, largest);
 	for (size_t i = 0; i < s->n_asked; i++) {
 		const struct asked *a = &s->asked[i];
 		if (a->n > a->most)
@@ -210,7 +214,7 @@ void core_why_pending(const struct core *c, const struct core_task *t, bool plac
 	if (say_nobody(c, &s, t, &w) || say_needs(&s, t, &w) || s.fit_now)
 		return;
 	if (!s.take) {
-		say(&w, "every worker that fits is draining (%d connected)", s.fit);
+		say(&w, "every worker that fits is draining or has paused (%d connected): the list of workers says why", s.fit);
 		return;
 	}
 	say(&w, "all fitting workers are busy (%d connected, %" PRId64 " free slots)", s.take, s.free_slots);

@@ -130,11 +130,11 @@ static void why_delayed(const struct store_task *t, char *ret_text, size_t cap)
 	struct tm tm;
 	char when[64] = "a far day";
 	if (gmtime_r(&at, &tm))
-		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%SZ", &tm);
 	if (t->core.attempt > 0)
-		snprintf(ret_text, cap, "waits until %s: the delay after attempt %d", when, (int)t->core.attempt);
+		snprintf(ret_text, cap, "not before %s: the delay after attempt %d", when, (int)t->core.attempt);
 	else
-		snprintf(ret_text, cap, "waits for its run_at, %s", when);
+		snprintf(ret_text, cap, "not before %s: its run_at", when);
 }
 
 static const char *why_of_kind(struct rpc *rpc, const struct core_task *t, struct rpc_reasons *reasons)

@@ -1,5 +1,5 @@
 /* One worker's stream: session_hello.c learns who the worker is, session_in.c reads what it says then, session_words.c has
- * the words for it, session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
+ * the words for it, session_log.c and session_metrics.c bring its logs and metrics to the store, session_out.c says what the engine wants said.  Shared by these; rpc.c ends them all. */
 #ifndef REINS_RPC_SESSION_H
 #define REINS_RPC_SESSION_H
 
@@ -10,7 +10,10 @@
 
 #define SESSION_STUCK_MAX 100
 #define SESSION_TEXT_MAX 255
-#define SESSION_HELD_MAX (64 * 1024 * 1024) /* of log and outcomes: then the stream ends */
+/* What of one session may wait for the store, in logs, metrics and outcomes: a worker is not to fill our memory.  Then the
+ * stream ends. */
+#define SESSION_HELD_MAX (64 * 1024 * 1024)
+#define SESSION_OFFSET_MAX (INT64_C(1) << 62) /* of a log: ends of pieces are computed from it */
 /* See WorkerLimits: far below what is held, however small the pieces. */
 #define SESSION_LOG_WINDOW (1024 * 1024)
 #define SESSION_LOG_WINDOW_SUM (4 * 1024 * 1024)
@@ -19,8 +22,6 @@ struct session_stuck {
 	struct core_attempt at;
 	char reason[SESSION_TEXT_MAX + 1];
 };
-/* What of one session may wait for the store: a worker is not to fill our memory. */
-#define SESSION_HELD_MAX (64 * 1024 * 1024)
 
 struct session {
 	struct engine_peer peer;
@@ -28,6 +29,7 @@ struct session {
 	struct grpc_call *call; /* NULL once the stream is over */
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool next_process;      /* it had no session before; until Welcome and what comes with it is said */
 	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
 	int64_t detach_ns;      /* of its Draining; 0: it does not leave its programs running */
 	char *paused_reason;    /* NULL: it gave none */

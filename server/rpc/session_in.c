@@ -15,16 +15,14 @@
 #include "server/rpc/session.h"
 
 #define STOPPING "the master stops; connect again, or to another"
-#define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
-/* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
+/* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
 #define START_DELAY_NS (200 * NS_PER_MS)
 
 struct outcome {
 	struct engine_outcome engine;
 	struct session *session;
-	struct list node; /* parked behind its log */
 	char *error, *devices;
 	size_t bytes;
 };
@@ -272,7 +270,6 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 	bool too_large = m->result.len > (size_t)s->rpc->limits.result_bytes;
 	o->session = s;
 	o->engine.done = on_outcome_done;
-	list_init(&o->node);
 	rec->op.kind = STORE_RECORD;
 	rec->at = *ref;
 	rec->worker = s->worker;
@@ -285,7 +282,7 @@ static struct outcome *outcome_new(struct session *s, const Reins__V1__Outcome *
 	rec->signal = m->signal;
 	rec->result_too_large = too_large ? (int64_t)m->result.len
 			      : m->result_bytes > (int64_t)m->result.len ? m->result_bytes : 0;
-	rec->log_end = max_i64(0, min_i64(m->log_end, LOG_OFFSET_MAX));
+	rec->log_end = max_i64(0, min_i64(m->log_end, SESSION_OFFSET_MAX));
 	if (pb_timestamp_us(m->started_at, &rec->started_wall_us))
 		rec->started_wall_us = 0;
 	if (pb_timestamp_us(m->finished_at, &rec->finished_wall_us))

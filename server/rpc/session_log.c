@@ -2,7 +2,7 @@
  *
  * Of each attempt one operation is on its way at a time, with all pieces that came while the one before was: so they are
  * stored in order, and one that the store could not take is tried again before anything behind it.  What a worker may
- * have on its way is bounded by the window of Welcome; HELD_BYTES_MAX is far beyond and ends the stream of one
+ * have on its way is bounded by the window of Welcome; SESSION_HELD_MAX is far beyond and ends the stream of one
  * that knows no window. */
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,6 @@
 #include "server/rpc/session.h"
 #include "server/store/store_logs.h"
 
-#define LOG_OFFSET_MAX (INT64_C(1) << 62) /* ends of pieces are computed from it */
 #define BATCH_BYTES (1024 * 1024)
 #define BATCH_PIECES 256
 #define PIECE_COST 128 /* of our memory, beside its bytes */
@@ -351,12 +350,12 @@ void session_log_piece(struct session *s, const Reins__V1__Log *m)
 	if (session_parse_ref(s, m->task_id, m->attempt, &ref))
 		return;
 	bool known_stream = m->stream == REINS__V1__LOG_STREAM__STDOUT || m->stream == REINS__V1__LOG_STREAM__STDERR;
-	if (m->offset < 0 || m->offset > LOG_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
+	if (m->offset < 0 || m->offset > SESSION_OFFSET_MAX || m->data.len > RPC_LOG_CHUNK_MAX || (m->data.len && !known_stream)) {
 		(void)session_bad_message(s, "log: offset below 0 or above 2^62, more than 64 KiB, or no such stream");
 		return;
 	}
-	if (m->dropped_bytes < 0 || m->dropped_bytes > LOG_OFFSET_MAX || (m->dropped_bytes && m->data.len)) {
-		(void)session_bad_message(s, "log: dropped_bytes below 0 or above 2^62, or together with data");
+	if (m->dropped_bytes < 0 || m->dropped_bytes > SESSION_OFFSET_MAX - m->offset || (m->dropped_bytes && m->data.len)) {
+		(void)session_bad_message(s, "log: dropped_bytes below 0, or to beyond 2^62, or together with data");
 		return;
 	}
 	enum store_log_stream stream = m->stream == REINS__V1__LOG_STREAM__STDERR ? STORE_STDERR : STORE_STDOUT;
@@ -380,6 +379,8 @@ void session_log_piece(struct session *s, const Reins__V1__Log *m)
 	}
 	if (known < 0) /* it should have said so */
 		add(l, stream, NULL, 0, -known);
+	if (s->closing)
+		return;
 	size_t skip = m->data.len && known > 0 ? (size_t)known : 0;
 	if (m->data.len)
 		add(l, stream, m->data.data + skip, m->data.len - skip, 0);

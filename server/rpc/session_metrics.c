@@ -74,7 +74,7 @@ static const char *check(Reins__V1__Metrics *m)
 {
 	if (m->n_points > RPC_METRICS_POINTS_MAX)
 		return "metrics: more than 1000 points in a message";
-	if ((m->n_points && m->first_number < 1) || m->first_number > NUMBER_MAX)
+	if (m->first_number < (m->n_points ? 1 : 0) || m->first_number > NUMBER_MAX)
 		return "metrics: first_number is not from 1 to 2^50";
 	if (m->malformed_lines < 0 || m->dropped_points < 0 || m->malformed_lines > NUMBER_MAX || m->dropped_points > NUMBER_MAX)
 		return "metrics: a count is below 0 or above 2^50";

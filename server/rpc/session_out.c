@@ -296,8 +296,10 @@ static void on_drain(struct engine_peer *p, const struct store_drain_wish *wish)
 	Reins__V1__Drain drain = REINS__V1__DRAIN__INIT;
 	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
 	drain.resume = wish->mode == 0;
-	drain.mode = (Reins__V1__DrainMode)wish->mode;
-	if (wish->mode && wish->within_ns >= 0) {
+	/* The process that was to leave has left; this is the next one, which takes over what runs and then waits. */
+	bool left = s->next_process && wish->mode == REINS__V1__DRAIN_MODE__DRAIN_DETACH;
+	drain.mode = left ? REINS__V1__DRAIN_MODE__DRAIN_WAIT : (Reins__V1__DrainMode)wish->mode;
+	if (wish->mode && wish->within_ns >= 0 && !left) {
 		pb_duration_set(&within, wish->within_ns);
 		drain.within = &within;
 	}
@@ -361,6 +363,7 @@ static void flush_out(struct loop_dirty *d)
 static void on_flush(struct engine_peer *p)
 {
 	struct session *s = container_of(p, struct session, peer);
+	s->next_process = false;
 	loop_mark(s->rpc->loop, &s->out);
 }
 

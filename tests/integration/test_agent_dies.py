@@ -14,7 +14,7 @@ import stubs
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from aftermath import check  # noqa: E402
 from cluster import QUICK, wait_for  # noqa: E402
-from fake_master import DEADLINE, FakeMaster  # noqa: E402
+from fake_master import DEADLINE, FakeMaster, new_task_id  # noqa: E402
 from real_worker import Worker, alive, wait_gone  # noqa: E402
 
 State = stubs.State
@@ -69,6 +69,13 @@ def is_whole(log):
     lines = log.split(b'\n')
     numbers = [int(n) for n in lines[1:-2]]
     return lines[-2:] == [b'end', b''] and numbers == list(range(1, len(numbers) + 1))
+
+
+def stopped(pid):
+    try:
+        return 'T' in pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
 
 
 def wait_until(condition, what):
@@ -246,6 +253,34 @@ def test_damaged_notes(master, worker, session, tmp_path):
     (tmp_path / 'go').touch()
     assert is_whole(master.ended(key).log)
     wait_until(lambda: not list(worker.state.glob('attempts/*')), 'nothing is left on disk')
+
+
+def test_what_only_looks_like_an_attempt(master, worker, session, tmp_path):
+    """Nothing below attempts/ keeps a worker from starting."""
+    key, pid = counting(master, session, tmp_path / 'go')
+    worker.kill()
+    attempts = worker.state / 'attempts'
+    names = [f'{new_task_id()}.1' for _ in range(4)]
+    (attempts / names[0]).write_text('a file')
+    os.symlink('/etc', attempts / names[1])
+    os.mkfifo(attempts / names[2])
+    (attempts / names[3]).mkdir()
+    os.mkfifo(attempts / names[3] / 'attempt')
+    worker.start()
+    again = master.session(2)
+    assert master.ended((names[3][:-2], 1)).outcome.kind == KIND['LOST']
+    assert set(again.held) == {key, (names[3][:-2], 1)} and alive(pid)
+    wait_until(lambda: [p.name for p in attempts.iterdir()] == [f'{key[0]}.1'], 'the rest is removed')
+    assert pathlib.Path('/etc/passwd').exists()
+    (tmp_path / 'go').touch()
+    assert is_whole(master.ended(key).log)
+
+
+def test_a_stop_reaches_a_program_that_stopped_its_supervisor(master, worker, session):
+    key = master.run(session, 'sh', '-c', 'kill -STOP $PPID; exec sleep 60')
+    wait_until(lambda: any(stopped(pid) for pid in worker.supervisors().values()), 'it is stopped')
+    session.stop(key)
+    assert master.ended(key).outcome.kind == KIND['STOPPED']
 
 
 def test_what_never_had_a_supervisor_was_never_started(master, worker, session):

@@ -489,6 +489,7 @@ def test_deadline_ends_the_waiting(reins, fake):
     fake.finish = finish
     r = reins('submit', '--wait', '--deadline', '300ms', '--', 'x')
     assert r.returncode == 124 and b'goes on' in r.stderr
+    assert b'not ended in the time' in r.stderr and b'ping' not in r.stderr  # nothing is wrong with the server
 
 
 def test_wait_as_json_prints_the_task_alone(reins, fake):

@@ -136,6 +136,25 @@ def test_a_restart_keeps_the_tasks(make_dev):
     assert dev.end() == 0
 
 
+def test_drained_it_can_be_started_again(make_dev):
+    dev = make_dev().start()
+    marker = dev.folder / 'go'
+    task = dev.run('submit', '--', 'sh', '-c', f'echo begun; while [ ! -e {marker} ]; do sleep 0.05; done; echo ended').strip()
+    dev.wait(lambda: dev.run('logs', task) == 'begun\n', 'it runs')
+    dev.run('drain', 'dev', '--mode', 'detach', '--reason', 'try')
+    assert dev.process.wait(DEADLINE) == 0, dev.log()
+    assert 'was drained' in dev.log()
+    dev.start()
+    marker.touch()
+    dev.run('wait', task)
+    assert dev.run('logs', task) == 'begun\nended\n'
+    status = json.loads(dev.run('status', '-o', 'json', task))
+    assert status['attempt'] == 1
+    assert 'takes tasks again' in dev.log()
+    assert dev.run('submit', '--wait', '--', 'echo', 'more') == 'more\n'
+    assert dev.end() == 0
+
+
 def test_what_runs_may_end(make_dev):
     dev = make_dev().start()
     marker = dev.folder / 'go'

@@ -1,6 +1,7 @@
 """Logs from the program to who reads them: windows, gaps, reading along, slow readers, reconnects; with workers made of
 grpcio and with the real one, on both kinds of store."""
 import hashlib
+import os
 import re
 import threading
 import time
@@ -18,6 +19,7 @@ from refusals import refused
 T = stubs.tasks
 State = stubs.task.Task
 MIB = 1 << 20
+MUCH = 10**9 if os.environ.get("REINS_SLOW") else 2 * 10**8
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -55,7 +57,7 @@ class Reader:
                     self.gaps.append((c.offset, c.dropped_bytes))
                 self.bytes += c.data
                 self.at = c.offset + len(c.data) + c.dropped_bytes
-                self.slow.wait(PATIENCE)
+                self.slow.wait(4 * PATIENCE)
         except grpc.RpcError as e:
             self.error = e
         self.over.set()
@@ -157,6 +159,26 @@ def test_a_slow_follower_misses_what_it_does_not_take(either, make_worker):
     assert sum(length for _, length in slow.gaps) + len(slow.bytes) == n * len(block) + 3
     assert sum(length for _, length in slow.gaps) > n * len(block) // 2
     assert quick.end().bytes == block * n + b"end"
+
+
+@pytest.mark.skipif(not os.environ.get("REINS_SLOW"), reason="takes more than a minute; REINS_SLOW=1 runs it")
+def test_a_reader_that_takes_nothing_is_ended(either, make_worker):
+    worker = make_worker(either, policy=hold)
+    ref = worker.wait_dispatch(either.submit().id)
+    for i in range(100):
+        worker.log(ref, i * 65536, b"x" * 65536)
+        worker.wait(lambda: worker.log_stored.get(ref) == (i + 1) * 65536, "stored")
+    gate = threading.Event()
+    reader = Reader(either, ref[0], slow=gate, follow=False)
+    time.sleep(62)  # as long as it is allowed to take nothing
+    gate.set()
+    reader.end()
+    assert reader.error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "read on from offset" in reader.error.details()
+    rest = Reader(either, ref[0], follow=False, offset=reader.at).end()
+    assert reader.at + len(rest.bytes) == 100 * 65536
+    worker.outcome(ref, log_end=100 * 65536)
+    assert worker.wait_verdict(ref) == Verdict.RECORDED
 
 
 def test_attempts_that_there_are(either, make_worker):
@@ -322,6 +344,29 @@ def test_following_a_log_that_is_over_its_head(either, start_worker, tmp_path):
     assert r.bytes == b"h" * 60000 + b"step 0\nstep 1\nstep 2\n" and not r.gaps and r.error is None
 
 
+def test_output_over_killed_agents(either, start_worker, tmp_path):
+    """kill -9 of the agent while the program prints, more than once: the program notices nothing, every byte comes once."""
+    worker = start_worker(either)
+    go = tmp_path / "go"
+    count = 300000
+    up = b"".join(b"%d\n" % i for i in range(1, count + 1))
+    t = either.submit(command=["sh", "-c", f"seq {count}; while [ ! -e {go} ]; do sleep 0.02; done; seq {count} -1 1; echo end >&2"])
+    either.in_state(t.id, State.RUNNING)
+    for i in range(4):
+        worker.kill()
+        if i == 2:
+            go.touch()
+        worker.start()
+        size = len(whole(either, t.id).bytes)
+        wait_for(lambda: min(size + 1, len(up)) <= len(whole(either, t.id).bytes), "more of the log")
+    done = either.finished(t.id, timeout=60)
+    down = b"".join(b"%d\n" % i for i in range(count, 0, -1))
+    out = whole(either, t.id, stream=T.STDOUT)
+    assert len(done.attempts) == 1 and not out.gaps
+    assert hashlib.sha256(out.bytes).digest() == hashlib.sha256(up + down).digest()
+    assert whole(either, t.id, stream=T.STDERR).bytes == b"end\n"
+
+
 def rss_kib(pid):
     with open(f"/proc/{pid}/status") as f:
         return int(re.search(r"VmHWM:\s+(\d+)", f.read()).group(1))
@@ -331,14 +376,29 @@ def test_much_output_at_full_speed(either, start_worker):
     """Heartbeats stay in time, and memory of agent and master flat."""
     worker = start_worker(either)
     before = rss_kib(worker.process.pid), rss_kib(either.process.pid)
-    t = either.submit(command=["sh", "-c", "head -c 200000000 /dev/zero | tr '\\0' x; echo end"])
-    done = either.finished(t.id, timeout=90)
+    beats, over = [], threading.Event()
+
+    def watch():
+        while not over.wait(0.02):
+            for w in either.admin.ListWorkers(stubs.admin.ListWorkersRequest(), timeout=PATIENCE).workers:
+                beats.append(time.time() - w.last_heartbeat_at.ToNanoseconds() / 1e9)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.monotonic()
+    t = either.submit(command=["sh", "-c", f"head -c {MUCH} /dev/zero | tr '\\0' x; echo end"])
+    done = either.finished(t.id, timeout=300)
+    took = time.monotonic() - began
+    over.set()
+    watcher.join()
     a = done.attempts[0]
-    assert a.log_bytes == 200000004 and len(done.attempts) == 1
+    assert a.log_bytes == MUCH + 4 and len(done.attempts) == 1
     r = whole(either, t.id)
     assert len(r.bytes) + a.log_dropped_bytes == a.log_bytes and r.bytes.endswith(b"xend\n")
     assert 56 * MIB <= len(r.bytes) <= 64 * MIB
     after = rss_kib(worker.process.pid), rss_kib(either.process.pid)
+    print(f"{MUCH} bytes in {took:.1f} s; peak RSS in KiB, agent {before[0]} to {after[0]}, master {before[1]} to {after[1]}; "
+          f"oldest heartbeat {max(beats):.3f} s")
     assert "a heartbeat was not answered" not in worker.log()
     if "asan" not in str(worker.command[0]):
         assert after[0] - before[0] < 16 * 1024 and after[1] - before[1] < 96 * 1024, (before, after)

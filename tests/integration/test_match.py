@@ -59,7 +59,7 @@ def test_counted_resources(cluster, make_worker):
 def test_memory_goes_to_workers_that_enforce_it(cluster, make_worker):
     make_worker(cluster, "free", policy=hold)
     t = cluster.submit(resources=Resources(memory_bytes=1 << 30))
-    assert reason(cluster, t) == f"needs memory_bytes={1 << 30}; no connected worker enforces memory limits"
+    assert reason(cluster, t) == "needs memory=1GiB; no connected worker enforces memory limits"
     make_worker(cluster, "strict", resources=Resources(memory_bytes=1 << 30))
     assert cluster.finished(t.id).worker_id == "strict"
 

@@ -258,6 +258,7 @@ def test_numbers_that_are_stored_change_nothing(cluster, make_worker):
 
 @pytest.mark.parametrize("message, word", [
     (dict(first_number=0, points=[{"x": 1}]), "first_number"),
+    (dict(first_number=-2**63, points=[], malformed_lines=1), "first_number"),
     (dict(first_number=1, points=[{}]), "1 to 64"),
     (dict(first_number=1, points=[{f"k{n}": 1 for n in range(65)}]), "1 to 64"),
     (dict(first_number=1, points=[{"a b": 1}]), "name"),

@@ -215,6 +215,23 @@ def test_drain_and_resume(either, make_worker):
         assert either.finished(r[0]).attempt == 1
 
 
+def test_the_next_process_of_a_detached_worker_stays(either, make_worker):
+    worker = make_worker(either, "w1", policy=hold, obeys=False)
+    ref = worker.wait_dispatch(either.submit().id)
+    drain(either, "w1", mode=W.DRAIN_DETACH, within=90, reason="upgrade")
+    worker.wait(lambda: worker.drains, "the drain")
+    assert worker.drains[0].mode == W.DRAIN_DETACH
+    for process, mode in (("same", W.DRAIN_DETACH), ("next", W.DRAIN_WAIT), ("same", W.DRAIN_DETACH)):
+        worker.drains.clear()
+        worker.reconnect(resumes=0 if process == "next" else worker.stream.welcome.session)
+        worker.wait(lambda: worker.drains, "told again")
+        assert (worker.drains[0].mode, worker.drains[0].reason) == (mode, "upgrade")
+        assert worker.drains[0].HasField("within") == (mode == W.DRAIN_DETACH)
+        assert set(worker.stream.adopted) == {ref}
+    worker.outcome(ref)
+    assert either.finished(ref[0]).attempt == 1
+
+
 def test_a_drain_holds_over_reconnects_and_restarts(either, make_worker):
     worker = make_worker(either, "w1", policy=hold, obeys=False)  # the master alone sees to it
     drain(either, "w1", reason="moving")
@@ -462,7 +479,7 @@ def test_reins_drain(cluster, make_worker, reins):
     assert waits.stdout.readline() == "w1 takes no more tasks, 1 of 4 slots are taken; what runs goes on until it has ended\n"
     worker.outcome(ref)
     assert waits.wait(PATIENCE) == 0
-    assert waits.stdout.read() == "w1 takes no more tasks, 0 of 4 slots are taken\n"
+    assert waits.stdout.read() == "w1 takes no more tasks, 0 of 4 slots are taken; its process ends\n"
     back = reins("drain", "w1", "--resume")
     assert back.stdout == "w1 takes tasks again, 0 of 4 slots are taken\n", back.stderr
 

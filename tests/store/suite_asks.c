@@ -130,7 +130,15 @@ void expiry_of_ready(void **state)
 	run(&late.op, STORE_INSERT);
 	soon.task.seq = soon.ret_seq;
 	late.task.seq = late.ret_seq;
+	/* Claimed by nobody even before EXPIRE has come. */
+	struct store_insert over = insert_of(soon.task.queue);
+	over.expiry_ns = 1000;
+	run(&over.op, STORE_INSERT);
+	over.task.seq = over.ret_seq;
+	assert_false(try_claim(&over.task, "w-expiry", 1));
+	assert_int_equal(state_of(over.task.id), STORE_PENDING);
 	wait_expired(&soon.task.id);
+	wait_expired(&over.task.id);
 	check_expired(&soon.task.id, "not started within its expiry of 0.002 s");
 	assert_false(try_claim(&soon.task, "w-expiry", 1));
 	struct store_cancel c = {.id = soon.task.id};
@@ -144,7 +152,7 @@ void expiry_of_ready(void **state)
 	assert_true(try_claim(&late.task, "w-expiry", 1));
 }
 
-/* Claimed by nobody even before EXPIRE has come, also while its delay runs. */
+/* Also while its delay runs. */
 void expiry_of_delayed(void **state)
 {
 	struct store_insert o = insert_of(new_queue()), due = insert_of(o.task.queue);

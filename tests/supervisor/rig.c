@@ -67,6 +67,7 @@ void rig_new_in(struct rig *r, const char *dir)
 	snprintf(r->mark, sizeof(r->mark), "REINS_TEST_MARK=%d-%u", (int)getpid(), n++);
 	r->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(r->dir_fd >= 0);
+	close(openat(r->dir_fd, "supervisor", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	r->env[0] = r->mark;
 	r->env[1] = "PATH=/usr/bin:/bin";
 	r->deadlines = (struct sup_deadlines){.head = {SUP_DEADLINES, sizeof(r->deadlines)}, .term_boot_ns = SUP_NEVER,

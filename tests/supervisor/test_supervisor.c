@@ -236,6 +236,25 @@ static void one_supervisor_per_directory(void **state)
 	rig_done(&a);
 }
 
+/* The agent that gave the job is gone, and the next one has found nobody at it. */
+static void job_that_was_given_up(void **state)
+{
+	struct rig r;
+	rig_new(&r);
+	assert_int_equal(unlinkat(r.dir_fd, "supervisor", 0), 0);
+	rig_argv(&r, "touch", "ran", NULL);
+	r.directory = r.dir;
+	rig_launch(&r);
+	rig_until(&r, SUP_EMPTY);
+	assert_int_equal(r.last.launch_errno, ENOENT);
+	assert_int_equal(r.last.launch_own, 1);
+	assert_non_null(strstr(r.last.text, "given up"));
+	rig_until_gone(&r);
+	assert_int_equal(faccessat(r.dir_fd, "ran", F_OK, 0), -1);
+	assert_int_equal(faccessat(r.dir_fd, "status", F_OK, 0), -1); /* the directory is no longer ours */
+	rig_done(&r);
+}
+
 /* What comes before a job, and is none. */
 static void spare_without_a_job(void **state)
 {
@@ -300,6 +319,7 @@ int main(void)
 		rig_test(another_user),
 		rig_test(malformed_jobs),
 		rig_test(one_supervisor_per_directory),
+		rig_test(job_that_was_given_up),
 		rig_test(spare_without_a_job),
 		rig_test(job_without_descriptors),
 		rig_test(lease_too_short),

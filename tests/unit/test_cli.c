@@ -124,6 +124,31 @@ static void cpus_are_thousandths(void **state)
 			fail_msg("\"%s\" is taken", bad[i]);
 }
 
+static void times_to_run_at(void **state)
+{
+	const int64_t now = 1000000;
+	static const struct {
+		const char *text;
+		int64_t us; /* 0: not taken */
+	} cases[] = {
+		{ "90m", INT64_C(5401000000) },
+		{ "0s", 1000000 },
+		{ "2026-12-01T00:00Z", INT64_C(1796083200000000) },
+		{ "2026-12-01 00:00:01Z", INT64_C(1796083201000000) },
+		{ "2026-12-01 00:00Z", INT64_C(1796083200000000) },
+		{ "2026-12-01T00:00:01Z", INT64_C(1796083201000000) },
+		{ "", 0 }, { "90", 0 }, { "-90m", 0 }, { "tomorrow", 0 }, { "2026-12-01", 0 }, { "2026-12-01T00:00", 0 },
+		{ "2026-02-30T08:00Z", 0 }, { "2026-12-01T24:00Z", 0 }, { "2026-12-01T00:00Z!", 0 },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int64_t us = 0;
+		int r = spec_parse_time(cases[i].text, now, &us);
+		if (r != (cases[i].us ? 0 : -EINVAL) || us != cases[i].us)
+			fail_msg("\"%s\": %d, %lld", cases[i].text, r, (long long)us);
+	}
+}
+
 static void what_is_not_given_is_not_sent(void **state)
 {
 	static char word[] = "true";
@@ -351,6 +376,7 @@ int main(void)
 		cmocka_unit_test(the_environment_gives_flags_that_are_not_given),
 		cmocka_unit_test(a_slip_finds_its_command),
 		cmocka_unit_test(cpus_are_thousandths),
+		cmocka_unit_test(times_to_run_at),
 		cmocka_unit_test(what_is_not_given_is_not_sent),
 		cmocka_unit_test(pairs_are_split_at_the_first_equals_sign),
 		cmocka_unit_test(a_payload_may_be_as_large_as_a_message),

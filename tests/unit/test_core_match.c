@@ -202,15 +202,15 @@ static void test_why(void **state)
 	why("task t5 handler=x", "");
 	why("task t6 handler=x excl", "exclusive: no connected worker that could run it enforces leases");
 	why("task t7 handler=x gpus=2", "needs gpus=2; the largest connected worker has 1");
-	why("task t8 handler=x cpu=4001", "needs cpu_millis=4001; the largest connected worker has 4000");
-	why("task t9 handler=x mem=5", "needs memory_bytes=5; no connected worker enforces memory limits");
+	why("task t8 handler=x cpu=4001", "needs cpus=4.001; the largest connected worker has 4");
+	why("task t9 handler=x mem=5", "needs memory=5B; no connected worker enforces memory limits");
 	why("task t10 handler=x custom=fpga:1,lic:3", "needs fpga=1; the largest connected worker has 0");
 	why("task t11 handler=x custom=lic:3", "needs lic=3; the largest connected worker has 1");
 	script_run(&S, "hello p2 w2 q=b mem=4 custom=fpga:1");
 	script_run(&S, "opened p2 w2 #1");
 	why("task t12 q=b handler=x", "no connected worker that takes queue \"b\" has handler \"x\"");
 	why("task t3", "no connected worker that takes queue \"a\" runs commands");
-	why("task t13 q=b mem=5", "needs memory_bytes=5; the largest connected worker has 4");
+	why("task t13 q=b mem=5", "needs memory=5B; the largest connected worker has 4B");
 	script_run(&S, "hello p3 w3 q=b custom=lic:1");
 	script_run(&S, "opened p3 w3 #1");
 	why("task t14 q=b custom=fpga:1,lic:1", "no single connected worker has all that it needs");
@@ -230,7 +230,7 @@ static void test_why_busy(void **state)
 	script_run(&S, "ready t4");
 	why("task t4", "all fitting workers are busy (1 connected, 0 free slots); 1 tasks of its queue are ahead");
 	script_run(&S, "draining p1");
-	why("task t4", "every worker that fits is draining (1 connected)");
+	why("task t4", "every worker that fits is draining or has paused (1 connected): the list of workers says why");
 	script_run(&S, "store down");
 	why("task t4", "the store is away");
 }

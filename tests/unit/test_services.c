@@ -450,6 +450,16 @@ static void test_gaps(void **state)
 	assert_false(T.w.done);
 	say_log(&T.w, INT64_MAX, "farther than ends can be counted");
 	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(T.w.code, STATUS_INVALID_ARGUMENT);
+	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
+}
+
+static void test_a_gap_to_beyond_what_can_be_counted(void **state)
+{
+	connect_worker(&T.w);
+	say_gap(&T.w, INT64_C(1) << 62, INT64_C(1) << 62);
+	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(T.w.code, STATUS_INVALID_ARGUMENT);
 	assert_int_equal(n_asked(STORE_LOG_APPEND), 0);
 }
 
@@ -603,6 +613,7 @@ int main(void)
 		RUN(test_a_log_that_is_refused_becomes_a_gap),
 		RUN(test_a_stream_that_ends_with_its_log_unstored),
 		RUN(test_gaps),
+		RUN(test_a_gap_to_beyond_what_can_be_counted),
 		RUN(test_a_refused_outcome_stays_with_its_worker),
 		RUN(test_what_is_recorded_of_an_end),
 		RUN(test_ok_only_after_the_commit),

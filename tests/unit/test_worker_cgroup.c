@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "worker/cgroup.h"
+#include "worker/remove_tree.h"
 #include "worker/state_dir.h"
 
 #define ALL (CGROUP_MEMORY | CGROUP_CPU | CGROUP_PIDS | CGROUP_KILL)
@@ -37,7 +38,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, top);
+	(void)!remove_tree(AT_FDCWD, top);
 	return access(top, F_OK) == 0 ? -1 : 0;
 }
 
@@ -226,7 +227,7 @@ static void test_half_made(void **state)
 	make_v2("", NULL);
 	c = open_with("auto", 0);
 	snprintf(path, sizeof(path), "%s/v2", top);
-	state_dir_remove_tree(AT_FDCWD, path);
+	(void)!remove_tree(AT_FDCWD, path);
 	assert_int_equal(cgroups_make(c, "t.4", &limits, err, sizeof(err), &d), -ENOENT);
 	cgroups_free(c);
 }

@@ -16,6 +16,7 @@
 #include "worker/allow.h"
 #include "worker/devices.h"
 #include "worker/environment.h"
+#include "worker/remove_tree.h"
 #include "worker/resources.h"
 #include "worker/run_as.h"
 #include "worker/state_dir.h"
@@ -30,7 +31,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, top);
+	(void)!remove_tree(AT_FDCWD, top);
 	return access(top, F_OK) == 0 ? -1 : 0;
 }
 

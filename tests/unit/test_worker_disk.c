@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/rng.h"
+#include "worker/remove_tree.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
 
@@ -31,7 +33,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, dir_path);
+	(void)!remove_tree(AT_FDCWD, dir_path);
 	close(dir_fd);
 	return access(dir_path, F_OK) == 0 ? -1 : 0;
 }
@@ -335,12 +337,57 @@ static void state_dir_attempts(void **state)
 	int n = 0;
 	assert_int_equal(state_dir_list_attempts(&d, count_name, &n), 0);
 	assert_int_equal(n, 1);
-	state_dir_remove_tree(d.attempts_fd, rest);
+	(void)!remove_tree(d.attempts_fd, rest);
 	n = 0;
 	assert_int_equal(state_dir_list_attempts(&d, count_name, &n), 0);
 	assert_int_equal(n, 0);
 	assert_int_equal(access("/etc/passwd", F_OK), 0);
 	state_dir_close(&d);
+}
+
+/* As a user who is not root: rights that are not there count. */
+static void in_child(void (*f)(void))
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (geteuid() == 0 && (fchown(dir_fd, 65534, 65534) < 0 || setgid(65534) < 0 || setuid(65534) < 0))
+			_exit(1);
+		f();
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void remove_without_rights(void)
+{
+	bool made = mkdirat(dir_fd, "t", 0700) == 0 && mkdirat(dir_fd, "t/read", 0700) == 0 && mkdirat(dir_fd, "t/read/a", 0700) == 0 &&
+		    mkdirat(dir_fd, "t/none", 0700) == 0 && mkdirat(dir_fd, "t/none/b", 0700) == 0 &&
+		    fchmodat(dir_fd, "t/read", 0500, 0) == 0 && fchmodat(dir_fd, "t/none", 0, 0) == 0;
+	(void)!remove_tree(dir_fd, "t"); /* looked for below */
+	if (!made || faccessat(dir_fd, "t", F_OK, 0) == 0)
+		_exit(2);
+}
+
+static void remove_deep(void)
+{
+	enum { DEPTH = 1500 };
+	int fd = mkdirat(dir_fd, "t", 0700) == 0 ? openat(dir_fd, "t", O_RDONLY | O_DIRECTORY) : -1;
+	for (int i = 0; i < DEPTH && fd >= 0; i++) {
+		int below = mkdirat(fd, "d", 0700) == 0 && mkdirat(fd, "e", 0700) == 0 ? openat(fd, "d", O_RDONLY | O_DIRECTORY) : -1;
+		close(fd);
+		fd = below;
+	}
+	(void)!remove_tree(dir_fd, "t"); /* looked for below */
+	if (fd < 0 || faccessat(dir_fd, "t", F_OK, 0) == 0)
+		_exit(2);
+}
+
+static void trees_are_removed_whole(void **state)
+{
+	in_child(remove_without_rights);
+	in_child(remove_deep);
 }
 
 static void state_dir_default(void **state)
@@ -377,6 +424,7 @@ int main(void)
 		cmocka_unit_test(spool_crc_is_castagnoli),
 		ON_DISK(state_dir_identity),
 		ON_DISK(state_dir_attempts),
+		ON_DISK(trees_are_removed_whole),
 		cmocka_unit_test(state_dir_default),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 
 #include "common/base/rng.h"
 #include "worker/logs.h"
+#include "worker/remove_tree.h"
 #include "worker/state_dir.h"
 #include "worker/supervisor/log_writer.h"
 
@@ -53,7 +54,7 @@ static int tear_down(void **state)
 	assert_int_equal(T.reader.n_open, 0);
 	logs_reader_done(&T.reader);
 	loop_free(T.loop);
-	state_dir_remove_tree(AT_FDCWD, T.path);
+	(void)!remove_tree(AT_FDCWD, T.path);
 	close(T.dir_fd);
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "common/pb/pb.h"
 #include "reins/v1/worker_service.pb-c.h"
 #include "worker/metrics_reader.h"
+#include "worker/remove_tree.h"
 #include "worker/state_dir.h"
 
 /* ---- lines ---- */
@@ -196,7 +197,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	metrics_reader_done(&r);
-	state_dir_remove_tree(AT_FDCWD, dir_path);
+	(void)!remove_tree(AT_FDCWD, dir_path);
 	close(dir_fd);
 	return 0;
 }

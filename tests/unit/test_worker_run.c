@@ -21,6 +21,7 @@
 #include "common/base/rng.h"
 #include "turns.h"
 #include "worker/attempt_file.h"
+#include "worker/remove_tree.h"
 #include "worker/run.h"
 #include "worker/state_dir.h"
 
@@ -43,7 +44,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	state_dir_remove_tree(AT_FDCWD, dir_path);
+	(void)!remove_tree(AT_FDCWD, dir_path);
 	close(dir_fd);
 	return access(dir_path, F_OK) == 0 ? -1 : 0;
 }
@@ -460,6 +461,8 @@ static void one_that_never_had_the_job(void **state)
 	TURNS_UNTIL(w.loop, !w.run);
 	EXPECT(&w, RUN_DIED, RUN_SWEPT);
 	assert_int_equal(w.last.phase, 0);
+	/* One that comes to it late finds nothing to lock. */
+	assert_int_equal(faccessat(dir_fd, "supervisor", F_OK, 0), -1);
 	world_end(&w);
 }
 
@@ -472,8 +475,16 @@ static void damaged_files(void **state)
 	adopt(&w, true);
 	TURNS_UNTIL(w.loop, !w.run);
 	EXPECT(&w, RUN_DIED, RUN_SWEPT);
+	assert_int_equal(w.last.phase, SUP_STARTING); /* it had the job: what it did with it is lost */
+	assert_int_equal(faccessat(dir_fd, "supervisor", F_OK, 0), 0);
 	/* A status that is cut off, and one with a phase that there is not. */
 	struct sup_status s = status(SUP_EMPTY);
+	write_file("status", &s, 0);
+	w.n = 0;
+	adopt(&w, true);
+	TURNS_UNTIL(w.loop, !w.run);
+	EXPECT(&w, RUN_DIED, RUN_SWEPT);
+	assert_int_equal(w.last.phase, SUP_STARTING);
 	write_file("status", &s, 100);
 	w.n = 0;
 	adopt(&w, true);

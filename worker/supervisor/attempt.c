@@ -345,7 +345,7 @@ static bool prepare(struct attempt *a, const struct sup_job *packet, const struc
 	int r = files_identify(a->dir_fd, &a->lock_fd);
 	if (r < 0) {
 		snprintf(text, sizeof(text), "the attempt's directory: %s",
-		         r == -EWOULDBLOCK ? "another supervisor is in it" : strerror(-r));
+		         r == -EWOULDBLOCK ? "another supervisor is in it" : r == -ENOENT ? "it was given up" : strerror(-r));
 		refused(a, r, text);
 		return false;
 	}

@@ -130,8 +130,12 @@ static int apply(const struct job *j, pid_t supervisor, struct child_failure *f)
 		r = fill(f, 1, "prctl", errno);
 	if (r == 0 && getppid() != supervisor)
 		r = fill(f, 1, "the supervisor is gone", ESRCH);
-	if (r == 0 && chdir(j->directory) < 0)
-		r = fill(f, 0, j->directory, errno);
+	if (r == 0 && chdir(j->directory) < 0) {
+		int err = errno;
+		char what[400];
+		snprintf(what, sizeof(what), "working directory %.370s", j->directory);
+		r = fill(f, 0, what, err);
+	}
 	return r;
 }
 

@@ -47,11 +47,14 @@ int files_identify(int dir_fd, int *ret_fd)
 		return r;
 	id.start_ticks = self.start_ticks;
 	read_boot_id(id.boot_id, sizeof(id.boot_id));
-	int fd = openat(dir_fd, "supervisor", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = openat(dir_fd, "supervisor", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+	struct stat st;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0)
 		r = -errno;
+	else if (!st.st_nlink)
+		r = -ENOENT;
 	if (r == 0)
 		r = write_all(fd, &id, sizeof(id));
 	if (r < 0)

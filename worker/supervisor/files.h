@@ -5,7 +5,8 @@
 #include "common/base/base.h"
 #include "worker/supervisor/wire.h"
 
-/* Writes and locks `supervisor`; the descriptor holds the lock.  -EWOULDBLOCK: another one lives. */
+/* Locks `supervisor`, which the agent has made, and writes it; the descriptor holds the lock.  -EWOULDBLOCK: another one
+ * lives, or an agent looks after the attempt; -ENOENT: an agent has given it up. */
 int files_identify(int dir_fd, int *ret_fd) MUST_CHECK;
 /* Listens on `socket`, in place of one that a dead supervisor left. */
 int files_listen(int dir_fd, int *ret_fd) MUST_CHECK;

@@ -57,9 +57,10 @@ void guard_arm(struct guard *g, const struct tree *t, int64_t kill_boot_ns)
 	if (kill_boot_ns == g->kill_boot_ns || (g->timer_fd < 0 && !start(g, t)))
 		return;
 	struct itimerspec at = {0};
-	if (kill_boot_ns < SUP_NEVER - CHANCE_NS)
-		at.it_value = (struct timespec){.tv_sec = (kill_boot_ns + CHANCE_NS) / NS_PER_S,
-			.tv_nsec = (kill_boot_ns + CHANCE_NS) % NS_PER_S};
+	if (kill_boot_ns < SUP_NEVER - CHANCE_NS) {
+		int64_t due = max_i64(kill_boot_ns, 0) + CHANCE_NS; /* one that has long passed is due at once */
+		at.it_value = (struct timespec){.tv_sec = due / NS_PER_S, .tv_nsec = due % NS_PER_S};
+	}
 	if (timerfd_settime(g->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) == 0)
 		g->kill_boot_ns = kill_boot_ns;
 }

@@ -10,7 +10,9 @@
  *
  * Files in the attempt's directory that a supervisor writes (see also worker/log_file.h):
  *   supervisor  its pid and start time, one struct sup_identity; locked (flock) by the supervisor while it lives, so
- *               that who gets the lock knows it dead
+ *               that who gets the lock knows it dead.  The agent makes it, empty, before the job is given; one that finds
+ *               neither lock nor `status` removes it under the lock: who comes to its job so late finds no file, and starts
+ *               nothing
  *   socket      where the next agent finds it
  *   status      struct sup_status, replaced by rename: at the start, at the first process's end, at the tree's
  *

@@ -1,4 +1,5 @@
-/* FILL, QUEUES, DUE, EXPIRE: what scheduling reads, delayed rows whose time has come, and rows that nobody took in time.  PARTITIONS: the store's own. */
+/* FILL, QUEUES, DUE, EXPIRE: what scheduling reads, delayed rows whose time has come, and rows that nobody took in time.
+ * PARTITIONS: the store's own. */
 #include <errno.h>
 #include <string.h>
 
