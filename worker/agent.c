@@ -5,7 +5,8 @@
  *             what the disk has to do is waited for; exit 0
  *   from afar a master's drain (wait, requeue) is one that leaves the process connected, without tasks, until it is resumed or
  *             gets a signal; its detach ends the process as above
- *   hurry     a second signal: detach at once; or stop what runs with SIGKILL, and without waiting for answers
+ *   hurry     a second signal: detach at once; or stop what runs with SIGKILL, and wait HURRY_NS at most for answers: without
+ *             them the master sees the tasks lost, which counts against them.  Who signals once more is not kept waiting
  *   replaced  another instance has this worker's id: what runs is stopped, outcomes are nobody's business; exit 1 */
 #include "worker/agent.h"
 
@@ -21,6 +22,7 @@
 #include "worker/session.h"
 
 #define FAREWELL_NS (5 * NS_PER_S)
+#define HURRY_NS NS_PER_S
 #define GOODBYE_NS NS_PER_S     /* for the master to end a stream that we ended */
 #define SETTLE_NS (10 * NS_PER_S)
 #define SETTLE_LOOK_NS (2 * NS_PER_MS)
@@ -46,7 +48,7 @@ struct agent {
 	int64_t detach_for_ns;
 	bool stays;                  /* drained from afar: connected, and may be resumed */
 	int64_t settle_until_mono_ns;
-	bool hurry;
+	bool hurry, at_once;         /* at_once: no answers are waited for */
 	bool farewell;               /* nothing runs any more */
 	bool goodbye;                /* nothing is to be said any more */
 	int64_t give_up_mono_ns;     /* for the disk */
@@ -172,11 +174,11 @@ static void on_dirty(struct loop_dirty *d)
 	struct agent *a = container_of(d, struct agent, dirty);
 	if (a->leaving == STAYING || a->leaving == DETACHED || a->attempts->n_busy || a->stays)
 		return;
-	if (a->leaving == REPLACED || a->hurry || !a->attempts->n_held) {
+	if (a->leaving == REPLACED || a->at_once || !a->attempts->n_held || (a->hurry && !session_is_up(a->session))) {
 		say_goodbye(a);
 	} else if (!a->farewell) {
 		a->farewell = true;
-		loop_timer_set(&a->timer, loop_now_mono_ns(a->loop) + FAREWELL_NS);
+		loop_timer_set(&a->timer, loop_now_mono_ns(a->loop) + (a->hurry ? HURRY_NS : FAREWELL_NS));
 	}
 }
 
@@ -295,6 +297,7 @@ void agent_signal(struct agent *a)
 		log_warn("worker", NULL, "second signal: no more waiting for %zu attempts", a->attempts->n_busy);
 		apply_policy(a, true);
 	} else if (a->leaving != DETACHED) {
+		a->at_once = a->hurry || a->farewell;
 		a->hurry = true;
 		end_what_runs(a, true);
 	}

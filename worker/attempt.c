@@ -451,6 +451,8 @@ void attempt_fence(struct attempt *a)
 		return;
 	if (attempt_state_holds_slot(a->state) && !a->fenced)
 		log_attempt(LOG_WARN, a, "fenced: it is no longer this worker's");
+	else if (a->state == ATTEMPT_ENDED && !a->fenced)
+		log_attempt(LOG_WARN, a, "fenced: its outcome came when it was no longer this worker's");
 	a->fenced = true;
 	attempt_stop(a, EVENT_FENCED, REINS__V1__STOP__REASON__FENCED, "it is no longer this worker's");
 }

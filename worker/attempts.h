@@ -163,7 +163,8 @@ bool attempts_settled(const struct attempts *s);
 /* Each task of the dispatch is taken (accepted is said) or refused. */
 void attempts_dispatch(struct attempts *s, struct dispatch *d);
 void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Reins__V1__Stop__Reason reason, const char *text);
-void attempts_verdict(struct attempts *s, const char *task_id, int32_t number);
+/* An outcome was answered; `fenced`: it came too late to be taken. */
+void attempts_verdict(struct attempts *s, const char *task_id, int32_t number, bool fenced);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
 void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on);
 /* In Welcome: send the log again from there, and the points behind that one. */

@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/grpc/grpc.h"
+#include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "worker/attempts_private.h"
 
@@ -104,11 +105,16 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 		attempt_stop(a, reason == REINS__V1__STOP__REASON__RECALLED ? EVENT_RECALL : EVENT_STOP, reason, text);
 }
 
-void attempts_verdict(struct attempts *s, const char *task_id, int32_t number)
+void attempts_verdict(struct attempts *s, const char *task_id, int32_t number, bool fenced)
 {
 	struct attempt *a = attempts_find(s, task_id, number);
 	if (!a)
 		return;
+	if (fenced) {
+		char object[96];
+		snprintf(object, sizeof(object), "task=%s attempt=%d", task_id, (int)number);
+		log_line(LOG_WARN, "attempt", object, "fenced: its outcome came when it was no longer this worker's");
+	}
 	if (a->state == ATTEMPT_ENDED)
 		attempt_event(a, EVENT_VERDICT);
 	else

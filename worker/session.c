@@ -168,8 +168,10 @@ static void on_master_message(struct session *s, Reins__V1__MasterMessage *m)
 				      m->stop->reason == REINS__V1__STOP__REASON__CANCELLED ? "cancelled" : "stopped by the master");
 		break;
 	case REINS__V1__MASTER_MESSAGE__KIND_OUTCOME_ACK:
-		for (size_t i = 0; i < m->outcome_ack->n_verdicts; i++)
-			attempts_verdict(a, m->outcome_ack->verdicts[i]->task_id, m->outcome_ack->verdicts[i]->attempt);
+		for (size_t i = 0; i < m->outcome_ack->n_verdicts; i++) {
+			const Reins__V1__OutcomeVerdict *v = m->outcome_ack->verdicts[i];
+			attempts_verdict(a, v->task_id, v->attempt, v->verdict == REINS__V1__OUTCOME_VERDICT__VERDICT__FENCED);
+		}
 		break;
 	case REINS__V1__MASTER_MESSAGE__KIND_FOLLOW_LOG:
 		attempts_follow_log(a, m->follow_log->task_id, m->follow_log->attempt, m->follow_log->on);
@@ -316,6 +318,11 @@ void session_drain(struct session *s, Reins__V1__DrainMode mode, int64_t within_
 	s->drain_within_ns = within_ns;
 	s->say_draining = true;
 	session_news(s);
+}
+
+bool session_is_up(const struct session *s)
+{
+	return s->state == SESSION_UP;
 }
 
 bool session_leave(struct session *s)

@@ -38,6 +38,8 @@ void session_free(struct session *s); /* NULL-safe */
 int session_open(struct session *s, struct grpc_channel *ch) MUST_CHECK;
 /* The connection is gone or about to be. */
 void session_close(struct session *s);
+/* A master has welcomed us, and the connection is there. */
+bool session_is_up(const struct session *s);
 /* There is something to say. */
 void session_news(struct session *s);
 /* Says, now and in every later session, how this worker leaves; `resumed`: that it takes tasks again. */

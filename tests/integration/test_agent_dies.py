@@ -12,6 +12,7 @@ import pytest
 import stubs
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from aftermath import check  # noqa: E402
 from cluster import QUICK, wait_for  # noqa: E402
 from fake_master import DEADLINE, FakeMaster, new_task_id  # noqa: E402
 from real_worker import Worker, alive, wait_gone  # noqa: E402
@@ -107,6 +108,7 @@ def test_kill_9_under_running_tasks(make_cluster, start_worker, tmp_path):
     for i in ids:
         assert is_whole(b''.join(c.data for c in cluster.read_logs(i)))
     wait_for(lambda: not list(w.state.glob('attempts/*')), 'nothing is left on disk')
+    check(cluster, ids)
 
 
 def test_an_upgrade_is_not_noticed(master, make_worker, tmp_path):

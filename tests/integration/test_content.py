@@ -10,6 +10,7 @@ import subprocess
 import grpc
 import pytest
 import stubs
+from aftermath import check
 from cluster import BUILD, PATIENCE, make_spec
 from fake_worker import Kind, Verdict, hold
 
@@ -43,6 +44,7 @@ def test_payload_to_result(cluster, start_worker, content):
     assert done.result == content and (done.result_bytes, done.result_dropped) == (len(content), False)
     shown = subprocess.run([BUILD / "client" / "reins", "status", "-o", "json", t.id, "--server", cluster.url], capture_output=True, timeout=PATIENCE)
     assert base64.b64decode(json.loads(shown.stdout)["result"]) == content
+    check(cluster, [t.id])
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
@@ -60,6 +62,7 @@ def test_errors_of_any_content(cluster, make_worker, content):
     except (AssertionError, UnicodeEncodeError):
         assert done.error_raw == kept
     assert done.error
+    check(cluster, [t.id])
 
 
 @pytest.mark.parametrize("size", [MIB - 1, MIB, MIB + 1, 3 * MIB])
@@ -74,6 +77,7 @@ def test_results_about_the_limit(cluster, start_worker, size, code):
     assert len(done.result) == (size if size <= MIB else 0)
     assert cluster.finished(cluster.submit().id).state == State.COMPLETED
     assert worker.log().count("session: open") == 1
+    check(cluster, [t.id])
 
 
 def test_submit_wait_says_that_a_result_was_dropped(cluster, start_worker):
@@ -97,6 +101,7 @@ def test_payloads_about_the_limit(cluster, start_worker, size):
         return
     t = cluster.submit(command=["sh", "-c", "sha256sum >$REINS_RESULT"], payload=payload)
     assert cluster.finished(t.id).result.split()[0].decode() == hashlib.sha256(payload).hexdigest()
+    check(cluster, [t.id])
 
 
 # ---- traces ----

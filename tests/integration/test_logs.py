@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 import stubs
+from aftermath import check
 from cluster import PATIENCE, wait_for
 from fake_worker import Kind, Verdict, hold
 from proxy import Proxy
@@ -284,6 +285,7 @@ def test_bytes_that_are_no_text(either, start_worker):
     r = whole(either, t.id)
     assert r.bytes == expected and not r.gaps
     assert done.attempts[0].log_bytes == len(expected) and done.attempts[0].log_dropped_bytes == 0
+    check(either, [t.id])
 
 
 def test_one_line_of_100_megabytes(either, start_worker):
@@ -302,6 +304,7 @@ def test_one_line_of_100_megabytes(either, start_worker):
     tail = whole(either, t.id, tail_bytes=2 * MIB + 3)
     assert tail.at == a.log_bytes and tail.bytes.endswith(b"end\n")
     assert len(tail.bytes) + sum(n for _, n in tail.gaps) == 2 * MIB + 3
+    check(either, [t.id])
 
 
 def test_output_over_reconnects(either, start_worker):
@@ -399,3 +402,4 @@ def test_much_output_at_full_speed(either, start_worker):
     assert "a heartbeat was not answered" not in worker.log()
     if "asan" not in str(worker.command[0]):
         assert after[0] - before[0] < 16 * 1024 and after[1] - before[1] < 96 * 1024, (before, after)
+    check(either, [t.id])

@@ -51,10 +51,14 @@ def info(cluster, worker_id):
     return found[0] if found else None
 
 
+def beat(cluster, worker_id):
+    return info(cluster, worker_id).last_heartbeat_at.ToMilliseconds()
+
+
 def heartbeats_go_on(cluster, worker_id, n=3):
     for _ in range(n):
-        last = info(cluster, worker_id).last_heartbeat_at
-        wait_for(lambda: info(cluster, worker_id).last_heartbeat_at != last, 'the next heartbeat')
+        last = beat(cluster, worker_id)  # counted back from now each time: not the same to the microsecond
+        wait_for(lambda: beat(cluster, worker_id) > last + 20, 'the next heartbeat')
 
 
 # ---- workers die or seem to
@@ -160,15 +164,15 @@ def test_s05_two_workers_with_one_id(make_cluster, start_worker, go):
 
 
 def on_network(make_cluster, network, **flags):
-    """A cluster that a worker in that network reaches at the second of the results."""
+    """A cluster that is reached from that network too; what comes from this machine does not pass its link."""
     cluster = make_cluster({**QUICK, 'insecure': 'true', **flags})
-    cluster.flags['listen'] = f'0.0.0.0:{cluster.port}'
-    return cluster.start(), f'{network.host}:{cluster.port}'
+    cluster.address = cluster.flags['listen'] = f'{network.host}:{cluster.port}'
+    return cluster.start()
 
 
 def test_s06_packets_are_dropped(make_cluster, start_worker, network, go):  # noqa: F811
-    cluster, address = on_network(make_cluster, network)
-    w1 = start_worker(cluster, prefix=network.prefix, server=address)
+    cluster = on_network(make_cluster, network)
+    w1 = start_worker(cluster, prefix=network.prefix)
     t = sh(cluster, 'echo $REINS_ATTEMPT; ' + COUNT, go)
     runs(cluster, t)
     start_worker(cluster, 'w2')
@@ -212,7 +216,7 @@ def test_s07_everything_stands_still(make_cluster, start_worker, go, program):
     finally:
         for pid in reversed(frozen):
             os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: 'fenced' in w1.log().lower(), 'the agent is told')
+    wait_for(lambda: 'fenced' in w1.log(), 'the agent is told')
     wait_gone(shell)
     wait_for(lambda: not w1.supervisors() and not list(w1.state.glob('attempts/*')), 'it forgets the attempt')
     again = cluster.get(t)
@@ -223,8 +227,8 @@ def test_s07_everything_stands_still(make_cluster, start_worker, go, program):
 
 
 def test_s08_an_exclusive_task_without_network(make_cluster, start_worker, network, tmp_path):  # noqa: F811
-    cluster, address = on_network(make_cluster, network, **{'lease-ttl': '3s'})
-    w1 = start_worker(cluster, prefix=network.prefix, server=address, kill_grace='200ms')
+    cluster = on_network(make_cluster, network, **{'lease-ttl': '3s'})
+    w1 = start_worker(cluster, prefix=network.prefix, kill_grace='200ms')
     shared, pids = tmp_path / 'shared', tmp_path / 'pids'
     t = sh(cluster, f'''
 trap "" TERM
@@ -326,8 +330,8 @@ def test_s12_the_master_is_away_for_a_while(make_cluster, start_worker, go):
     wait_for(lambda: len(back()) == len(names), lambda: f'all are back: {back()}')
     for name in names:
         heartbeats_go_on(cluster, name, 1)
-    moments = {info(cluster, n).last_heartbeat_at.ToMilliseconds() for n in names}
-    assert len(moments) > 1, 'heartbeats do not come all at once'
+    moments = [beat(cluster, n) for n in names]
+    assert max(moments) - min(moments) > 20, 'heartbeats do not come all at once'
     go.touch()
     for i in ids:
         assert cluster.finished(i).state == State.COMPLETED and ends_of(cluster, i) == [End.SUCCEEDED]

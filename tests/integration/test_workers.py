@@ -9,6 +9,7 @@ import time
 import stubs
 import grpc
 import pytest
+from aftermath import check
 from cluster import BUILD, PATIENCE, QUICK, wait_for
 from fake_worker import Kind, W, hold
 from refusals import fields, refused
@@ -428,6 +429,7 @@ def test_s12_many_workers_and_the_master_killed(make_cluster, make_worker):
     for m in made:
         done = cluster.finished(m.task_id)
         assert done.state == State.COMPLETED and len(done.attempts) == 1
+    check(cluster, [m.task_id for m in made])
 
 
 # ---- the commands ----
