@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/skip.h"
 
 static void exit_code(void **state)
 {
@@ -167,8 +168,7 @@ static void another_user(void **state)
 {
 	struct rig r;
 	if (geteuid() != 0) {
-		print_message("skipped: only root may run programs as others\n");
-		skip();
+		SKIP("only root may run programs as others");
 	}
 	rig_new(&r);
 	r.user = "nobody";

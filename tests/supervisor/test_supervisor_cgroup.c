@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/skip.h"
 
 static char made_dirs[16][200];
 static size_t n_made;
@@ -45,13 +46,9 @@ static int remove_cgroups(void **state)
 	return 0;
 }
 
-static void need(bool made, const char *what)
-{
-	if (made)
-		return;
-	print_message("skipped: no %s cgroup can be made here\n", what);
-	skip();
-}
+#define NEED(made, what) \
+	if (!(made)) \
+	SKIP("no " what " cgroup can be made here")
 
 static bool write_in(const char *dir, const char *name, const char *text)
 {
@@ -69,11 +66,11 @@ static void the_cgroup_is_killed(void **state)
 {
 	char dir[200], path[300];
 	struct rig r;
-	need(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
+	NEED(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
 	snprintf(path, sizeof(path), "%s/cgroup.kill", dir);
 	if (access(path, W_OK) < 0) {
 		rmdir(dir);
-		need(false, "v2 (with cgroup.kill)");
+		SKIP("no v2 cgroup with cgroup.kill can be made here");
 	}
 	pid_t stranger = fork();
 	if (stranger == 0) {
@@ -103,7 +100,7 @@ static void cgroups_in_cgroups_are_removed(void **state)
 {
 	char dir[200], script[400];
 	struct rig r;
-	need(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
+	NEED(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
 	rig_new(&r);
 	r.join[0] = dir;
 	r.file.kill_index = 0;
@@ -121,8 +118,8 @@ static void leaving_the_cgroup_does_not_help(void **state)
 {
 	char dir[200], other[200], script[500];
 	struct rig r;
-	need(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
-	need(make_cgroup("cgroup2", NULL, other, sizeof(other)), "v2");
+	NEED(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
+	NEED(make_cgroup("cgroup2", NULL, other, sizeof(other)), "v2");
 	rig_new(&r);
 	r.join[0] = dir;
 	r.file.kill_index = 0;
@@ -141,10 +138,10 @@ static void out_of_memory_is_counted(void **state)
 {
 	char dir[200];
 	struct rig r;
-	need(make_cgroup("cgroup", "memory", dir, sizeof(dir)), "memory");
+	NEED(make_cgroup("cgroup", "memory", dir, sizeof(dir)), "memory");
 	if (!write_in(dir, "memory.limit_in_bytes", "16M")) {
 		rmdir(dir);
-		need(false, "memory");
+		SKIP("no memory cgroup can be made here");
 	}
 	write_in(dir, "memory.memsw.limit_in_bytes", "16M"); /* where swap is counted at all */
 	rig_new(&r);
@@ -158,7 +155,7 @@ static void out_of_memory_is_counted(void **state)
 	assert_true(access(dir, F_OK) < 0);
 	rig_done(&r);
 	/* Another that only looks like it. */
-	need(make_cgroup("cgroup", "memory", dir, sizeof(dir)), "memory");
+	NEED(make_cgroup("cgroup", "memory", dir, sizeof(dir)), "memory");
 	rig_new(&r);
 	r.join[0] = dir;
 	r.file.oom_index = 0;
@@ -175,7 +172,7 @@ static void what_can_not_be_ended(void **state)
 {
 	char dir[200];
 	struct rig r;
-	need(make_cgroup("cgroup", "freezer", dir, sizeof(dir)), "freezer");
+	NEED(make_cgroup("cgroup", "freezer", dir, sizeof(dir)), "freezer");
 	rig_new(&r);
 	r.join[0] = dir;
 	r.file.stuck_after_ns = 100 * NS_PER_MS;

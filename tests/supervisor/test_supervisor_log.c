@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/skip.h"
 
 #define PRIVATE_MAX_KIB 1024
 
@@ -164,8 +165,7 @@ static int private_kib(int pid)
 static void memory(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__)
-	print_message("skipped: the sanitizer's memory is not ours\n");
-	skip();
+	SKIP("the sanitizer's memory is not ours");
 #endif
 	struct rig r;
 	rig_new(&r);
@@ -221,12 +221,12 @@ static void disk_done(struct rig *r)
 	assert_int_equal(rmdir(dir), 0);
 }
 
-static void on_full_disk(struct rig *r)
+/* False: there can be none here. */
+static bool on_full_disk(struct rig *r)
 {
 	char dir[sizeof(r->dir)];
 	if (!small_disk(dir, sizeof(dir))) {
-		print_message("skipped: a small disk can't be mounted here\n");
-		skip();
+		return false;
 	}
 	rig_new_in(r, dir);
 	fill(r, "ballast", 256 * 1024);
@@ -237,13 +237,15 @@ static void on_full_disk(struct rig *r)
 	while (r->last.log_dropped + r->last.log_end < 1000000)
 		assert_true(rig_next(r));
 	assert_true(r->last.log_dropped > 0);
+	return true;
 }
 
 static void disk_that_was_full(void **state)
 {
 	struct rig r;
 	struct rig_log l;
-	on_full_disk(&r);
+	if (!on_full_disk(&r))
+		SKIP("a small disk can't be mounted here");
 	assert_int_equal(unlinkat(r.dir_fd, "ballast", 0), 0);
 	make(&r, "go");
 	rig_until_end(&r);
@@ -261,7 +263,8 @@ static void disk_that_stays_full(void **state)
 {
 	struct rig r;
 	struct rig_log l;
-	on_full_disk(&r);
+	if (!on_full_disk(&r))
+		SKIP("a small disk can't be mounted here");
 	make(&r, "go");
 	rig_until_end(&r);
 	assert_int_equal(r.last.exit_code, 0);
@@ -277,8 +280,7 @@ static void disk_full_at_the_start(void **state)
 	struct rig r;
 	char dir[sizeof(r.dir)];
 	if (!small_disk(dir, sizeof(dir))) {
-		print_message("skipped: a small disk can't be mounted here\n");
-		skip();
+		SKIP("a small disk can't be mounted here");
 	}
 	rig_new_in(&r, dir);
 	fill(&r, "ballast", 512 * 1024);

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "tests/skip.h"
 
 #define SHORT_NS (200 * NS_PER_MS)
 
@@ -229,10 +230,9 @@ static void exclusive_lease_while_the_supervisor_hangs(void **state)
 	r.deadlines.term_boot_ns = r.deadlines.kill_boot_ns = clock_boot_ns() + 3600 * NS_PER_S;
 	begin(&r, "stubborn");
 	if (ptrace(PTRACE_SEIZE, r.pid, NULL, NULL) < 0) {
-		print_message("skipped: may not stop a thread\n");
 		rig_stop(&r, 1, 0, "");
 		ended(&r, SUP_BY_AGENT, SIGKILL);
-		skip();
+		SKIP("may not stop a thread");
 	}
 	r.deadlines.term_boot_ns = clock_boot_ns() + SHORT_NS;
 	r.deadlines.kill_boot_ns = r.deadlines.term_boot_ns + SHORT_NS;
@@ -284,8 +284,7 @@ static void fork_bomb(void **state)
 {
 	struct rig r;
 	if (geteuid() != 0 || !getpwnam("nobody")) {
-		print_message("skipped: the bomb is bounded by the limit of another user's processes\n");
-		skip();
+		SKIP("the bomb is bounded by the limit of another user's processes");
 	}
 	rig_new(&r);
 	assert_int_equal(chmod(r.dir, 0777), 0);
@@ -295,10 +294,9 @@ static void fork_bomb(void **state)
 	rig_launch(&r);
 	rig_until(&r, SUP_RUNNING);
 	if (r.last.launch_errno == EACCES) {
-		print_message("skipped: that user can't reach the program\n");
 		rig_until_end(&r);
 		rig_done(&r);
-		skip();
+		SKIP("that user can't reach the program");
 	}
 	rig_wait_file(&r, "full");
 	rig_stop(&r, 1, 0, "");
@@ -441,8 +439,7 @@ static void only_the_same_user_may_connect(void **state)
 {
 	struct rig r;
 	if (geteuid() != 0) {
-		print_message("skipped: needs root to be another user\n");
-		skip();
+		SKIP("needs root to be another user");
 	}
 	rig_new(&r);
 	begin(&r, "noting");

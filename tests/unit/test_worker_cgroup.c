@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/skip.h"
 #include "worker/cgroup.h"
 #include "worker/remove_tree.h"
 #include "worker/state_dir.h"
@@ -412,7 +413,6 @@ static struct cgroups *real(unsigned wanted)
 		return c;
 	print_message("# %s\n", cgroups_describe(c));
 	cgroups_free(c);
-	skip();
 	return NULL;
 }
 
@@ -490,6 +490,8 @@ static void end_for_sure(struct cgroups *c, const char *name)
 static void test_real_memory(void **state)
 {
 	struct cgroups *c = real(CGROUP_MEMORY);
+	if (!c)
+		SKIP("no cgroup with that controller can be made here");
 	static const struct { void (*run)(void); bool oom; } rows[] = {{eat, true}, {exit_137, false}};
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct cgroup_dirs d;
@@ -513,6 +515,8 @@ static void test_real_memory(void **state)
 static void test_real_cpu(void **state)
 {
 	struct cgroups *c = real(CGROUP_CPU);
+	if (!c)
+		SKIP("no cgroup with that controller can be made here");
 	struct cgroup_dirs d;
 	char err[512], text[64] = "";
 	assert_int_equal(cgroups_make(c, "t.1", &(struct cgroup_limits){.cpu_millis = 250}, err, sizeof(err), &d), 0);
@@ -543,6 +547,8 @@ static bool is_kept(void *arg, const char *name)
 static void test_real_end(void **state)
 {
 	struct cgroups *c = real(CGROUP_PIDS);
+	if (!c)
+		SKIP("no cgroup with that controller can be made here");
 	char err[512];
 	int status;
 	pid_t pids[2];

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/skip.h"
 #include "worker/confine.h"
 #include "worker/outcome.h"
 #include "worker/remove_tree.h"
@@ -192,7 +193,7 @@ static void test_user(void **state)
 	struct rig *r = &rig;
 	bool own;
 	if (geteuid() != 0)
-		skip();
+		SKIP("needs root");
 	r->cfg.run_as = (char[]){"nobody"};
 	assert_null(launch(r, 0, &own));
 	assert_string_equal(r->launch.user, "nobody");
@@ -275,7 +276,7 @@ static void test_result_of_others(void **state)
 	struct rig *r = &rig;
 	const struct outcome_facts facts = {.task_id = "t", .attempt = 1, .exited = true};
 	if (geteuid() != 0)
-		skip();
+		SKIP("needs root");
 	assert_int_equal(state_dir_open_to(&r->state, 65534, 65534), 0);
 	assert_int_equal(state_dir_make_attempt(&r->state, "t.1"), 0);
 	int fd = openat(r->state.attempts_fd, "t.1/" STATE_RESULT, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

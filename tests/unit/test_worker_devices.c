@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/skip.h"
 #include "worker/allow.h"
 #include "worker/devices.h"
 #include "worker/environment.h"
@@ -450,7 +451,7 @@ static void test_run_as(void **state)
 	if (geteuid() != 0) {
 		assert_int_equal(run_as_init(&r, "nobody", err, sizeof(err)), -1);
 		assert_non_null(strstr(err, "only a worker that root started"));
-		skip();
+		SKIP("needs root");
 	}
 	assert_int_equal(run_as_init(&r, "no-such-user", err, sizeof(err)), -1);
 	assert_non_null(strstr(err, "--run-as no-such-user: there is no such user"));
@@ -480,7 +481,7 @@ static void test_layout(void **state)
 	struct state_dir d;
 	char err[512];
 	if (geteuid() != 0)
-		skip();
+		SKIP("needs root");
 	mode_t before = umask(0077);
 	assert_int_equal(state_dir_open(&d, top, "w1", err, sizeof(err)), 0);
 	assert_int_equal(state_dir_make_attempt(&d, "t.0"), 0);
