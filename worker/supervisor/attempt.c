@@ -186,6 +186,8 @@ static void hear_agent(struct attempt *a)
 		switch (p.head.type) {
 		case SUP_DEADLINES:
 			ending_renew(&a->ending, &p.deadlines);
+			/* At once: what comes next may hang. */
+			guard_arm(&a->guard, &a->tree, ending_lease_kill(&a->ending));
 			break;
 		case SUP_STOP:
 			hear_stop(a, &p.stop);
