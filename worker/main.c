@@ -65,14 +65,6 @@ static int fail(const char *text)
 	return 1;
 }
 
-/* What begins with a flag's name is about how that was given; a state directory may be good tomorrow. */
-static int fail_to_start(const char *text)
-{
-	bool usage = strncmp(text, "--", 2) == 0 && strncmp(text, "--state-dir", strlen("--state-dir")) != 0;
-	int code = fail(text);
-	return usage ? 64 : code;
-}
-
 static int set_up_log(const struct worker_config *c)
 {
 	enum log_level level;
@@ -103,7 +95,7 @@ static int run(const struct worker_config *c)
 		return fail("no event loop");
 	int code = 0;
 	if (agent_new(loop, c, supervisor, files, err, sizeof(err), &agent) < 0)
-		code = fail_to_start(err);
+		code = fail(err);
 	for (size_t i = 0; agent && i < ARRAY_LEN(signals); i++)
 		if (loop_signal_new(loop, signals[i], on_signal, agent, &watched[i]) < 0)
 			code = fail("signals can't be watched");
