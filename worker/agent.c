@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/num.h"
 #include "common/log/log.h"
@@ -155,6 +156,12 @@ static void stop_loop_when_written(struct agent *a)
 		log_warn("worker", NULL, "%zu outcomes are not answered yet and stay in the spool", outcomes);
 	if (a->attempts->n_busy)
 		log_info("worker", NULL, "%zu attempts run on under their supervisors", a->attempts->n_busy);
+	if (!attempts_disk_idle(a->attempts)) {
+		/* Threads that hang there still use what would be freed. */
+		log_error("worker", NULL, "the disk of %s has not answered for %d s: leaving without it", a->cfg->state_dir,
+			  (int)(DISK_NS / NS_PER_S));
+		_exit(1);
+	}
 	loop_stop(a->loop);
 }
 
