@@ -351,7 +351,7 @@ def test_output_over_killed_agents(either, start_worker, tmp_path):
     count = 300000
     up = b"".join(b"%d\n" % i for i in range(1, count + 1))
     t = either.submit(command=["sh", "-c", f"seq {count}; while [ ! -e {go} ]; do sleep 0.02; done; seq {count} -1 1; echo end >&2"])
-    either.in_state(t.id, State.RUNNING)
+    wait_for(lambda: whole(either, t.id).bytes, "its first lines")
     for i in range(4):
         worker.kill()
         if i == 2:
