@@ -138,7 +138,7 @@ static void what_the_program_finds(void **state)
 	rig_new(&r);
 	r.file.open_files = 77;
 	r.env[2] = "GIVEN=a b";
-	rig_shell(&r, "pwd; echo $GIVEN; ulimit -n; ulimit -c; [ $(ps -o sid= -p $$) = $$ ] && echo leads; "
+	rig_shell(&r, "pwd; echo $GIVEN; ulimit -n; ulimit -c; [ $(cut -d\" \" -f6 /proc/$$/stat) = $$ ] && echo leads; "
 	              "grep NoNewPrivs /proc/self/status; wc -c");
 	rig_launch(&r);
 	rig_until_end(&r);
