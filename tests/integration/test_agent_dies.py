@@ -283,6 +283,12 @@ def test_a_stop_reaches_a_program_that_stopped_its_supervisor(master, worker, se
     assert master.ended(key).outcome.kind == KIND['STOPPED']
 
 
+def test_a_time_limit_holds_for_a_program_that_stopped_its_supervisor(master, worker, session):
+    """Each heartbeat's answer wakes it."""
+    key = master.run(session, 'sh', '-c', 'kill -STOP $PPID; exec sleep 60', timeout=0.3)
+    assert master.ended(key).outcome.kind == KIND['TIMED_OUT']
+
+
 def test_what_never_had_a_supervisor_was_never_started(master, worker, session):
     worker.kill()
     name = '01990000-0000-7000-8000-000000000001.3'
