@@ -20,7 +20,7 @@ static const char last_sql[] = "SELECT coalesce(max(number), 0) FROM metric WHER
 static const char has_sql[] = "SELECT 1 FROM metric WHERE task_id = ? AND attempt = ? AND number = ?";
 static const char counts_of_sql[] = "SELECT point FROM metric WHERE task_id = ? AND attempt = ? AND number = 0";
 
-static int64_t last_number(struct sq_db *logs, const struct core_attempt *at)
+int64_t sq_metrics_last(struct sq_db *logs, const struct core_attempt *at)
 {
 	int64_t last = 0;
 	sqlite3_stmt *q = sq_begin(logs, last_sql);
@@ -51,8 +51,8 @@ void sq_metrics_run(struct sq_ctx *x, struct store_op *op)
 	o->ret_fenced = !sq_log_is_ours(x, &o->at, o->worker);
 	if (o->ret_fenced)
 		return;
-	/* After a reconnect all come again: what is there needs no room. */
-	int64_t last = last_number(&x->logs, &o->at);
+	/* After a reconnect some may come again: what is there needs no room. */
+	int64_t last = sq_metrics_last(&x->logs, &o->at);
 	for (size_t i = 0; i < o->n; i++)
 		if (o->items[i].number > last || (o->items[i].number && !has(&x->logs, &o->at, o->items[i].number)))
 			cost += (int64_t)o->items[i].point.len + ROW_COST;

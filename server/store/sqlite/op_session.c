@@ -28,7 +28,7 @@ static void keep_adopted(struct store_session_open *o, const struct sq_running *
 	keep_task(o, &r->core, &ret->task);
 	ret->lease_ns = r->lease_ns;
 	ret->cancel_wish = r->cancel_us != 0;
-	ret->log_stored = ret->log_dropped = 0;
+	ret->log_stored = ret->log_dropped = ret->metrics_stored = 0;
 }
 
 static void number(struct sq_ctx *x, struct store_session_open *o)
@@ -96,8 +96,10 @@ static void adopt_all(struct sq_ctx *x, struct store_session_open *o)
 		struct core_adopted *a = &o->ret_adopted[o->ret_n_adopted++];
 		keep_adopted(o, &r, a);
 		/* Without the logs it is all sent again. */
-		if (x->logs.h)
-			a->log_stored = sq_log_end(&x->logs, &o->held[i], &a->log_dropped);
+		if (!x->logs.h)
+			continue;
+		a->log_stored = sq_log_end(&x->logs, &o->held[i], &a->log_dropped);
+		a->metrics_stored = sq_metrics_last(&x->logs, &o->held[i]);
 	}
 }
 

@@ -76,6 +76,8 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
 /* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
 int64_t sq_log_end(struct sq_db *logs, const struct core_attempt *at, int64_t *ret_dropped);
+/* The largest number of the attempt's points; 0: none. */
+int64_t sq_metrics_last(struct sq_db *logs, const struct core_attempt *at);
 void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
 void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
