@@ -167,9 +167,10 @@ static void put_foreign(struct rpc *rpc, const struct store_worker *row, Reins__
 	bool own = strcmp(row->master, engine_master_id(rpc->engine)) == 0;
 	/* Of our own, before we were started: it has a lease from then on to come back. */
 	int64_t quiet_us = own ? clock_wall_us() - rpc->started_wall_us : row->beat_age_us;
-	if (row->heard_wall_us || quiet_us > (own ? lease_us : ttl_us + lease_us))
+	bool over = quiet_us > (own ? lease_us : ttl_us + lease_us);
+	if (row->heard_wall_us || (over && !row->detached_us))
 		m->state = REINS__V1__WORKER_INFO__STATE__GONE;
-	else if (own || quiet_us > lease_us)
+	else if (own || over || quiet_us > lease_us)
 		m->state = REINS__V1__WORKER_INFO__STATE__DISCONNECTED;
 	else
 		m->state = row->drain.mode ? REINS__V1__WORKER_INFO__STATE__DRAINING : REINS__V1__WORKER_INFO__STATE__CONNECTED;

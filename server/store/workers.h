@@ -9,6 +9,7 @@ struct store_worker {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, opened_wall_us;
 	int64_t heard_wall_us;  /* its last word, of a worker that is gone; 0: a master holds it, or did when it died */
+	int64_t detached_us;    /* so much longer its programs are left running; 0: no wish, or it is over */
 	const char *master;     /* that opened the session */
 	int64_t beat_age_us;    /* since that master's last beat; INT64_MAX: there is no such master */
 	struct store_bytes info; /* as `hello` of SESSION_OPEN; empty where `drained` was asked for */

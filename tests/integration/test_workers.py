@@ -337,9 +337,9 @@ def test_detach_holds_over_a_restart_of_the_master(quick, make_worker):
              "it is stored")
     quick.restart()
     drain(quick, "w2", resume=True)
-    until_state(quick, "w1", Info.GONE)  # a lease of the new master is over
-    sweeps = time.monotonic() + 1.5
-    wait_for(lambda: time.monotonic() > sweeps, "three sweeps more")
+    sweeps = time.monotonic() + 2.5
+    wait_for(lambda: time.monotonic() > sweeps, "a lease of the new master, and three sweeps more")
+    assert info(quick, "w1").state == Info.DISCONNECTED
     assert quick.get(ref[0]).state == State.RUNNING and quick.get(ref[0]).attempt == 1
     worker.beat = True
     worker.reconnect()

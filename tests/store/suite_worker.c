@@ -183,24 +183,34 @@ static int64_t detached(struct core_attempt at)
 	return ns;
 }
 
+static int64_t detached_us(const char *id)
+{
+	struct store_workers o = one(id);
+	assert_int_equal(o.ret_n, 1);
+	int64_t us = o.ret_rows[0].detached_us;
+	store_op_done_fields(&o.op);
+	return us;
+}
+
 void detached_until_it_comes(void **state)
 {
 	struct core_task t;
 	int64_t s = session("w-det");
 	struct core_attempt at = running(&t, "w-det", s);
-	assert_true(detached(at) == 0);
+	assert_true(detached(at) == 0 && detached_us("w-det") == 0);
 	struct store_detached older = {.worker = "w-det", .session = s - 1, .within_ns = 600 * 1000 * MS};
 	run(&older.op, STORE_DETACHED);
-	assert_true(detached(at) == 0);
+	assert_true(detached(at) == 0 && detached_us("w-det") == 0);
 	struct store_detached o = {.worker = "w-det", .session = s, .within_ns = 600 * 1000 * MS};
 	run(&o.op, STORE_DETACHED);
 	assert_true(detached(at) > 500 * 1000 * MS && detached(at) <= 600 * 1000 * MS);
+	assert_true(detached_us("w-det") > 500 * 1000000 && detached_us("w-det") <= 600 * 1000000);
 	o.within_ns = 0;
 	run(&o.op, STORE_DETACHED);
-	assert_true(detached(at) == 0);
+	assert_true(detached(at) == 0 && detached_us("w-det") == 0);
 	o.within_ns = 600 * 1000 * MS;
 	run(&o.op, STORE_DETACHED);
 	struct store_session_open again = session_open("w-det", 1, &at, 1);
 	store_op_done_fields(&again.op);
-	assert_true(detached(at) == 0);
+	assert_true(detached(at) == 0 && detached_us("w-det") == 0);
 }

@@ -8,7 +8,8 @@
 #include "server/store/workers.h"
 
 #define COLUMNS "w.id, w.instance, w.session, w.opened_at, w.heard_at, w.master, " \
-	"(extract(epoch FROM clock_timestamp() - m.beat_at) * 1000000)::bigint, w.drain_mode, w.drain_within_ns, w.drain_reason"
+	"(extract(epoch FROM clock_timestamp() - m.beat_at) * 1000000)::bigint, w.drain_mode, w.drain_within_ns, w.drain_reason, " \
+	"(extract(epoch FROM w.detached_until - clock_timestamp()) * 1000000)::bigint"
 
 /* One row more than asked for tells that there are more; the last column is how many were found. */
 static const char all_sql[] =
@@ -25,7 +26,7 @@ static const char drained_sql[] =
 	"ORDER BY w.id LIMIT ($2::int4[])[1] + 1) "
 	"SELECT " COLUMNS ", NULL::bytea, (SELECT count(*) FROM c) FROM c w LEFT JOIN master m ON m.id = w.master ORDER BY w.id";
 
-enum { ID, INSTANCE, SESSION, OPENED, HEARD, MASTER, AGE, DRAIN, INFO = DRAIN + 3, FOUND };
+enum { ID, INSTANCE, SESSION, OPENED, HEARD, MASTER, AGE, DRAIN, DETACHED = DRAIN + 3, INFO, FOUND };
 
 static struct store_workers *workers_of(struct pg_batch *b) { return container_of(b->ops[0], struct store_workers, op); }
 
@@ -79,6 +80,7 @@ static int read_workers(struct pg_batch *b, const PGresult *r)
 		w->heard_wall_us = pg_get_wall_us(r, row, HEARD);
 		w->master = text_of(r, row, MASTER, mem);
 		w->beat_age_us = pg_is_null(r, row, AGE) ? INT64_MAX : max_i64(0, pg_get_int8(r, row, AGE));
+		w->detached_us = pg_is_null(r, row, DETACHED) ? 0 : max_i64(0, pg_get_int8(r, row, DETACHED));
 		w->info = pg_get_bytes(r, row, INFO, mem);
 		pg_get_drain(r, row, DRAIN, mem, &w->drain);
 	}

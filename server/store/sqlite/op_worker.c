@@ -6,7 +6,7 @@
 #include "server/store/workers.h"
 
 #define COLUMNS "w.id, w.instance, w.session, w.opened_us, w.heard_us, w.master, m.beat_us, w.drain_mode, w.drain_within_ns, " \
-	"w.drain_reason, "
+	"w.drain_reason, w.detached_us, "
 #define FROM " FROM worker w LEFT JOIN master m ON m.id = w.master WHERE w.id > ? "
 
 /* One row more than asked for tells that there are more. */
@@ -17,7 +17,7 @@ static const char gone_sql[] = "UPDATE worker SET heard_us = ? WHERE id = ? AND 
 static const char detached_sql[] = "UPDATE worker SET detached_us = ? WHERE id = ? AND session = ?";
 static const char drain_sql[] = "UPDATE worker SET drain_mode = ?, drain_within_ns = ?, drain_reason = ? WHERE id = ?";
 
-enum { ID, INSTANCE, SESSION, OPENED, HEARD, MASTER, BEAT, DRAIN_MODE, DRAIN_WITHIN, DRAIN_REASON, INFO };
+enum { ID, INSTANCE, SESSION, OPENED, HEARD, MASTER, BEAT, DRAIN_MODE, DRAIN_WITHIN, DRAIN_REASON, DETACHED, INFO };
 
 static const char *text_of(sqlite3_stmt *q, int col, struct store_mem **mem)
 {
@@ -36,6 +36,7 @@ static void read_worker(sqlite3_stmt *q, int64_t now_wall_us, struct store_mem *
 		.heard_wall_us = sq_int(q, HEARD),
 		.master = text_of(q, MASTER, mem),
 		.beat_age_us = sq_is_null(q, BEAT) ? INT64_MAX : max_i64(0, now_wall_us - sq_int(q, BEAT)),
+		.detached_us = max_i64(0, sq_int(q, DETACHED) - now_wall_us),
 		.info = sq_bytes_copy(q, INFO, mem),
 		.drain = {
 			.mode = (int32_t)sq_int(q, DRAIN_MODE),
