@@ -14,10 +14,7 @@
 static const char append_sql[] =
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int2[], $6::int8[], "
 	"$7::bytea[], $8::int8[]) AS i(ord, task_id, attempt, worker, stream, off, data, dropped)), "
-	"m AS MATERIALIZED (SELECT i.ord, EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "
-	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "
-	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0) AS ours FROM (SELECT DISTINCT ON (ord) * FROM i) i), "
+	"m AS MATERIALIZED (SELECT i.ord, " PG_IS_OURS " AS ours FROM (SELECT DISTINCT ON (ord) * FROM i) i), "
 	"n AS (INSERT INTO log AS g (task_id, attempt, off, stream, data, dropped) SELECT i.task_id, i.attempt, i.off, i.stream, i.data, "
 	"i.dropped FROM i JOIN m ON m.ord = i.ord WHERE m.ours ON CONFLICT (task_id, attempt, off) DO UPDATE SET data = excluded.data, "
 	"dropped = excluded.dropped WHERE (g.dropped IS NULL) = (excluded.dropped IS NULL) AND octet_length(g.data) + "
@@ -31,9 +28,7 @@ static bool build_append(struct pg_batch *b, struct pg_params *ps)
 		struct store_log_append *o = container_of(b->ops[i], struct store_log_append, op);
 		for (size_t k = 0; k < o->n; k++) {
 			const struct store_log_piece *p = &o->pieces[k];
-			pg_int4(ps, 0, (int32_t)i);
-			pg_uuid(ps, 1, o->at.task.b);
-			pg_int4(ps, 2, o->at.attempt);
+			pg_attempt(ps, i, &o->at);
 			pg_text(ps, 3, o->worker);
 			pg_int2(ps, 4, (int16_t)p->stream);
 			pg_int8(ps, 5, p->offset);
@@ -81,9 +76,7 @@ static bool build_read(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_log_read *o = container_of(b->ops[i], struct store_log_read, op);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
+		pg_attempt(ps, i, &o->at);
 		pg_int8(ps, 3, o->offset);
 		pg_int8(ps, 4, o->tail);
 		pg_int8(ps, 5, max_i64(o->max_bytes, 1));

@@ -10,10 +10,7 @@
 static const char put_sql[] =
 	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, "
 	"worker)), "
-	"m AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "
-	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "
-	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0) AS ours FROM i), "
+	"m AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, " PG_IS_OURS " AS ours FROM i), "
 	"p AS MATERIALIZED (SELECT * FROM unnest($5::int4[], $6::int8[], $7::bytea[]) AS p(ord, number, point)), "
 	"n AS (INSERT INTO metric (task_id, attempt, number, point) SELECT m.task_id, m.attempt, p.number, p.point FROM p JOIN m "
 	"ON m.ord = p.ord WHERE m.ours AND p.number > 0 ON CONFLICT DO NOTHING), "
@@ -26,9 +23,7 @@ static bool build_put(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_metrics *o = container_of(b->ops[i], struct store_metrics, op);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
+		pg_attempt(ps, i, &o->at);
 		pg_text(ps, 3, o->worker);
 		for (size_t k = 0; k < o->n; k++) {
 			const struct store_metric *m = &o->items[k];
@@ -72,9 +67,7 @@ static bool build_read(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_metrics_read *o = container_of(b->ops[i], struct store_metrics_read, op);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
+		pg_attempt(ps, i, &o->at);
 		pg_int8(ps, 3, o->after);
 		pg_bool(ps, 4, o->newest);
 		pg_int4(ps, 5, o->limit > 0 ? o->limit : 0);

@@ -100,15 +100,22 @@ static bool build_due(struct pg_batch *b, struct pg_params *ps)
 	return true;
 }
 
+static int read_next(const PGresult *r, int64_t *ret_ns)
+{
+	if (PQntuples(r) < 1 || !pg_is_null(r, 0, 1))
+		return -EPROTO;
+	int64_t us = pg_get_int8(r, 0, 0);
+	*ret_ns = us < 0 ? -1 : min_i64(us, INT64_MAX / NS_PER_US) * NS_PER_US;
+	return 0;
+}
+
 static int read_due(struct pg_batch *b, const PGresult *r)
 {
 	struct store_due *o = container_of(b->ops[0], struct store_due, op);
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	int n = PQntuples(r);
-	if (n < 1 || !pg_is_null(r, 0, 1))
+	if (read_next(r, &o->ret_next_in_ns))
 		return -EPROTO;
-	int64_t us = pg_get_int8(r, 0, 0);
-	o->ret_next_in_ns = us < 0 ? -1 : min_i64(us, INT64_MAX / NS_PER_US) * NS_PER_US;
 	o->ret_n = (size_t)n - 1;
 	o->ret_rows = o->ret_n ? store_mem_get(mem, o->ret_n * sizeof(*o->ret_rows)) : NULL;
 	for (int row = 1; row < n; row++) {
@@ -150,10 +157,8 @@ static int read_expire(struct pg_batch *b, const PGresult *r)
 {
 	struct store_expire *o = container_of(b->ops[0], struct store_expire, op);
 	int n = PQntuples(r);
-	if (n < 1 || !pg_is_null(r, 0, 1))
+	if (read_next(r, &o->ret_next_in_ns))
 		return -EPROTO;
-	int64_t us = pg_get_int8(r, 0, 0);
-	o->ret_next_in_ns = us < 0 ? -1 : min_i64(us, INT64_MAX / NS_PER_US) * NS_PER_US;
 	o->ret_n = (size_t)n - 1;
 	o->ret_ids = o->ret_n ? store_mem_get((struct store_mem **)&o->ret_memory, o->ret_n * sizeof(*o->ret_ids)) : NULL;
 	for (int row = 1; row < n; row++)

@@ -100,9 +100,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 {
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_record *o = container_of(b->ops[i], struct store_record, op);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
+		pg_attempt(ps, i, &o->at);
 		pg_text(ps, 3, o->worker);
 		pg_int2(ps, 4, (int16_t)o->outcome);
 		o->has_exit_code ? pg_int4(ps, 5, o->exit_code) : pg_null(ps, 5);

@@ -42,9 +42,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_take_back *o = container_of(b->ops[i], struct store_take_back, op);
 		bool lost = o->cause == CORE_CAUSE_WORKER_LOST || (o->cause == CORE_CAUSE_NOT_LISTED && o->counted);
-		pg_int4(ps, 0, (int32_t)i);
-		pg_uuid(ps, 1, o->at.task.b);
-		pg_int4(ps, 2, o->at.attempt);
+		pg_attempt(ps, i, &o->at);
 		pg_int8(ps, 3, o->session);
 		pg_int2(ps, 4, lost ? STORE_WORKER_LOST : o->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN : STORE_GIVEN_BACK);
 		pg_bool(ps, 5, o->counted);

@@ -161,3 +161,10 @@ void pg_time(struct pg_params *ps, int c, int64_t wall_us)
 	else
 		fixed(ps, c, PG_TIME, (uint64_t)(wall_us - EPOCH_US), 8);
 }
+
+void pg_attempt(struct pg_params *ps, size_t ord, const struct core_attempt *at)
+{
+	pg_int4(ps, 0, (int32_t)ord);
+	pg_uuid(ps, 1, at->task.b);
+	pg_int4(ps, 2, at->attempt);
+}

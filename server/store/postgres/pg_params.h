@@ -44,6 +44,8 @@ void pg_text(struct pg_params *ps, int c, const char *v);            /* NULL: nu
 void pg_bytea(struct pg_params *ps, int c, const void *v, size_t n); /* v NULL: null */
 void pg_blob(struct pg_params *ps, int c, const struct blob *v);     /* NULL: null */
 void pg_uuid(struct pg_params *ps, int c, const void *v16);
+/* The operation's place in its batch, the task and the attempt: columns 0 to 2. */
+void pg_attempt(struct pg_params *ps, size_t ord, const struct core_attempt *at);
 /* 0: null, and so is what Postgres could not hold: a worker's clock must not block an outcome. */
 void pg_time(struct pg_params *ps, int c, int64_t wall_us);
 

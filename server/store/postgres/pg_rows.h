@@ -43,6 +43,12 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 #define PG_TASK_CORE_OF(x) x "id AS task_id, " x "seq, " x "neg_priority, " PG_ASKS_OF(x)
 /* Stands for them in a row of a union that has none. */
 #define PG_CORE_NONE "NULL::uuid, 0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, '', NULL, NULL"
+/* Whether the attempt of `i` (task_id, attempt, worker) runs with this worker, or was taken back from it and is open. */
+#define PG_IS_OURS                                                                                              \
+	"(EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND r.attempt = i.attempt AND "                     \
+	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "           \
+	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "             \
+	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0))"
 /* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 
