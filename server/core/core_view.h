@@ -25,8 +25,10 @@ struct core_counts {
 };
 void core_counts(const struct core *c, struct core_counts *ret);
 /* Why a ready task waits, in words, for pending_reason; "" when it is about to be given out.  From this master's memory
- * alone.  Looks at each worker once; `place`: also at the tasks of its queue in the window, to say how many are ahead. */
-void core_why_pending(const struct core *c, const struct core_task *t, bool place, char *ret_text, size_t cap);
+ * alone.  Looks at each worker once; `place`: also at the tasks of its queue in the window, to say how many are ahead.
+ * *ret_peer: where workers would take it if they took anything, the stream of one of them, who knows why not; else 0. */
+void core_why_pending(const struct core *c, const struct core_task *t, bool place, uint64_t *ret_peer, char *ret_text,
+		      size_t cap);
 /* Two tasks that wait for the same reason, but for their place. */
 bool core_same_wants(const struct core_task *a, const struct core_task *b);
 /* Aborts when a promise of the core's own bookkeeping is broken (slot counts, indexes); for tests. */

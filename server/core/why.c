@@ -27,6 +27,7 @@ struct survey {
 	int64_t free_slots;
 	struct core_need most;
 	bool any_cpu;
+	uint64_t away; /* one that fits and takes nothing; 0: none */
 };
 
 static bool has_handler(const struct worker *w, const struct name *handler)
@@ -100,8 +101,10 @@ static void look_at(struct survey *s, const struct core_task *t, const struct wo
 	if (w->capacity.slots < 1 || !has_all(s, t, w, false))
 		return;
 	s->fit++;
-	if (worker_drains(w))
+	if (worker_drains(w)) {
+		s->away = s->away ? s->away : w->peer;
 		return;
+	}
 	s->take++;
 	int32_t left = w->capacity.slots - w->used;
 	s->free_slots += left > 0 ? left : 0;
@@ -204,17 +207,19 @@ static size_t ahead_of(const struct core *c, const struct core_task *t)
 	return ahead;
 }
 
-void core_why_pending(const struct core *c, const struct core_task *t, bool place, char *ret_text, size_t cap)
+void core_why_pending(const struct core *c, const struct core_task *t, bool place, uint64_t *ret_peer, char *ret_text, size_t cap)
 {
 	struct survey s = { 0 };
 	struct words w = { ret_text, cap };
+	*ret_peer = 0;
 	if (cap)
 		ret_text[0] = '\0';
 	survey(c, t, &s);
 	if (say_nobody(c, &s, t, &w) || say_needs(&s, t, &w) || s.fit_now)
 		return;
 	if (!s.take) {
-		say(&w, "every worker that fits is draining or has paused (%d connected): the list of workers says why", s.fit);
+		say(&w, "every worker that fits is draining or has paused (%d connected)", s.fit);
+		*ret_peer = s.away;
 		return;
 	}
 	say(&w, "all fitting workers are busy (%d connected, %" PRId64 " free slots)", s.take, s.free_slots);

@@ -11,6 +11,7 @@
 #include "common/pb/pb.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
+#include "server/rpc/worker_info.h"
 #include "server/core/core_view.h"
 
 #define TASKS "/reins.v1.TaskService/"
@@ -137,6 +138,14 @@ static void why_delayed(const struct store_task *t, char *ret_text, size_t cap)
 		snprintf(ret_text, cap, "not before %s: its run_at", when);
 }
 
+static void why_pending(struct rpc *rpc, const struct core_task *t, bool place, char *ret_text, size_t cap)
+{
+	uint64_t peer;
+	core_why_pending(engine_core(rpc->engine), t, place, &peer, ret_text, cap);
+	if (peer)
+		worker_info_why(rpc, peer, ret_text, cap);
+}
+
 static const char *why_of_kind(struct rpc *rpc, const struct core_task *t, struct rpc_reasons *reasons)
 {
 	size_t i = 0;
@@ -146,7 +155,7 @@ static const char *why_of_kind(struct rpc *rpc, const struct core_task *t, struc
 		return "not looked into in so long a list; GetTask says why it waits";
 	if (i == reasons->n) {
 		reasons->of[reasons->n++] = t;
-		core_why_pending(engine_core(rpc->engine), t, false, reasons->text[i], sizeof(reasons->text[i]));
+		why_pending(rpc, t, false, reasons->text[i], sizeof(reasons->text[i]));
 	}
 	return reasons->text[i];
 }
@@ -160,6 +169,6 @@ int rpc_task(struct rpc *rpc, const struct store_task *t, bool full, struct rpc_
 	else if (t->state == STORE_PENDING && reasons)
 		reason = why_of_kind(rpc, &t->core, reasons);
 	else if (t->state == STORE_PENDING)
-		core_why_pending(engine_core(rpc->engine), &t->core, full, text, sizeof(text));
+		why_pending(rpc, &t->core, full, text, sizeof(text));
 	return view_task(t, full, reason, b);
 }

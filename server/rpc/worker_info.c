@@ -82,18 +82,31 @@ static const char *mode_name(int32_t mode)
 	}
 }
 
-static void say_why(const struct store_worker *row, const struct core_worker_view *v, const struct session *s, char *text,
-		    size_t cap)
+static void say_why(int32_t drain_mode, const char *drain_reason, const struct core_worker_view *v, const struct session *s,
+		    char *text, size_t cap)
 {
-	if (row->drain.mode)
-		snprintf(text, cap, "drained by an operator (%s)%s%s", mode_name(row->drain.mode), *row->drain.reason ? ": " : "",
-			 row->drain.reason);
+	if (drain_mode)
+		snprintf(text, cap, "drained by an operator (%s)%s%s", mode_name(drain_mode), *drain_reason ? ": " : "", drain_reason);
 	else if (s && s->draining)
 		snprintf(text, cap, "it is leaving");
 	else if (s && s->paused)
 		snprintf(text, cap, "%s", s->paused_reason ? s->paused_reason : "it takes no tasks, and does not say why");
 	else if (v && v->peer && v->unanswered)
 		snprintf(text, cap, "it has not answered the recall of %d attempts", (int)v->unanswered);
+}
+
+void worker_info_why(struct rpc *rpc, uint64_t peer, char *text, size_t cap)
+{
+	char why[640] = "", all[1024];
+	size_t len = strlen(text);
+	struct engine_peer *p = engine_peer_find(rpc->engine, peer);
+	if (!p)
+		return;
+	say_why(p->drain.mode, p->drain.reason ? p->drain.reason : "", NULL, session_of_peer(p), why, sizeof(why));
+	if (!*why)
+		return;
+	int n = snprintf(all, sizeof(all), "; worker %s: %s", p->worker, why);
+	utf8_make_valid(all, min_sz((size_t)n, sizeof(all) - 1), text + len, cap - len, NULL); /* cut at a character */
 }
 
 static void put_attempts(struct rpc *rpc, const char *id, size_t n, Reins__V1__WorkerInfo *m)
@@ -204,7 +217,7 @@ Reins__V1__WorkerInfo *worker_info_make(struct rpc *rpc, const struct store_work
 		put_foreign(rpc, row, m);
 	if (s)
 		put_stuck(s, m);
-	say_why(row, own ? &v : NULL, s, why, sizeof(why));
+	say_why(row->drain.mode, row->drain.reason, own ? &v : NULL, s, why, sizeof(why));
 	m->paused_reason = text_in(m, why);
 	m->drain_mode = (Reins__V1__DrainMode)row->drain.mode;
 	m->drain_reason = text_in(m, row->drain.reason);

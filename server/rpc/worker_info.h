@@ -13,4 +13,7 @@ struct blob *worker_info_of_hello(const Reins__V1__Hello *m) MUST_CHECK;
 /* The row, and what this master has in memory if it is the one that holds the worker.  For pb_free; NULL without memory. */
 Reins__V1__WorkerInfo *worker_info_make(struct rpc *rpc, const struct store_worker *row) MUST_CHECK;
 
+/* Appends to the text why the worker of this stream takes nothing; nothing where it is not known. */
+void worker_info_why(struct rpc *rpc, uint64_t peer, char *text, size_t cap);
+
 #endif

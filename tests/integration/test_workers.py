@@ -127,7 +127,8 @@ def test_paused_and_stuck(cluster, make_worker):
     w = info(cluster, "w1")
     assert (w.state, w.paused_reason, list(w.stuck)) == (Info.DRAINING, "disk full", stuck)
     waiting = cluster.submit().id
-    assert cluster.get(waiting).state == State.PENDING
+    said = "every worker that fits is draining or has paused (1 connected); worker w1: disk full"
+    assert cluster.get(waiting).pending_reason == said
     worker.beats_say = {"paused_reason": "not read", "stuck": []}
     worker.wait_heartbeat_acked()
     w = info(cluster, "w1")
@@ -198,7 +199,8 @@ def test_drain_and_resume(either, make_worker):
     d = worker.drains[0]
     assert (d.mode, d.within.seconds, d.reason, d.resume) == (W.DRAIN_REQUEUE, 90, "new disk", False)
     waiting = either.submit().id
-    assert either.get(waiting).pending_reason.startswith("every worker that fits is draining")
+    assert either.get(waiting).pending_reason == ("every worker that fits is draining or has paused (1 connected); "
+                                                  "worker w1: drained by an operator (requeue): new disk")
     worker.wait_heartbeat_acked()
     assert not worker.stops and len(worker.dispatched) == 1  # what runs goes on, the rest waits
     drain(either, "w1", mode=W.DRAIN_REQUEUE, within=90, reason="new disk")  # the same again is nothing new
