@@ -121,13 +121,15 @@ def test_redis_stopped_and_back(cluster, make_worker):
     finally:
         cluster.redis_server.start()
     wait_for(lambda: keys_are_right(cluster, worker), "keys are right after the outage")
-    for _ in range(2):
+    ids = [r[0] for r in before + during] + [m.task_id for m in made]
+
+    def all_ended():
         for ref in list(worker.held):
             worker.outcome(ref)
-        worker.wait(lambda: not worker.ended, "all acknowledged")
-    for i in [r[0] for r in before + during] + [m.task_id for m in made]:
-        done = cluster.finished(i)
-        assert done.state == State.COMPLETED and len(done.attempts) == 1
+        return all(cluster.get(i).state == State.COMPLETED for i in ids)
+
+    wait_for(all_ended, "all tasks, those that waited for a slot too")
+    assert all(len(cluster.get(i).attempts) == 1 for i in ids)
     wait_for(lambda: not cluster.keys.keys("reins:task:*") and not cluster.keys.exists(keys_of(worker)[1]), "no keys left")
 
 

@@ -148,9 +148,9 @@ def test_disconnected_then_gone(make_cluster, make_worker, tmp_path):
     worker.stream.close()
     until_state(cluster, "w1", Info.DISCONNECTED)
     w = until_state(cluster, "w1", Info.GONE)
-    assert w.version == "fake/7" and w.last_heartbeat_at.seconds > 0
+    assert w.version == "fake/7"
     assert set(listed(cluster)) == {"w2"} and set(listed(cluster, states=ALL)) == {"w1", "w2"}
-    heard = wait_for(lambda: cluster.log() and info(cluster, "w1").last_heartbeat_at.seconds, "its last word")
+    heard = wait_for(lambda: info(cluster, "w1").last_heartbeat_at.seconds, "the store knows its last word")
     cluster.restart()  # the store knows it still
     w = info(cluster, "w1")
     assert w.state == Info.GONE and abs(w.last_heartbeat_at.seconds - heard) <= 2 and w.version == "fake/7"

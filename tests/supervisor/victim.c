@@ -1,6 +1,8 @@
 /* A program that misbehaves: victim MODE [ARGUMENT].  It makes files in its directory to say how far it is.  Whatever it
  * does, it ends by itself after some time, so that a test that failed leaves nothing for long. */
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,11 +94,19 @@ static void chase(void)
 int main(int argc, char **argv)
 {
 	begun = time(NULL);
-	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
+	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "0";
+	char *end;
+	errno = 0;
+	long given = strtol(arg, &end, 10);
+	if (errno || *end || given < 0 || given > INT_MAX) {
+		fprintf(stderr, "victim: \"%s\" is no number from 0 on\n", arg);
+		return 64;
+	}
+	int number = (int)given;
 	if (!strcmp(mode, "daemon")) {
 		daemonize("daemon");
 		wait_for("daemon");
-		return atoi(arg);
+		return number;
 	}
 	if (!strcmp(mode, "stubborn")) { /* a tree of its own that ignores SIGTERM, and itself does too */
 		daemonize("daemon");
@@ -143,7 +153,7 @@ int main(int argc, char **argv)
 		return open_fds;
 	}
 	if (!strcmp(mode, "bomb"))
-		bomb(atoi(arg));
+		bomb(number);
 	if (!strcmp(mode, "chase"))
 		chase();
 	if (!strcmp(mode, "subreaper")) { /* keeps its orphans from us while it lives */
@@ -154,11 +164,11 @@ int main(int argc, char **argv)
 		sleep_for_long();
 	}
 	if (!strcmp(mode, "bytes")) /* one at a time */
-		for (int i = 0, n = atoi(arg); i < n; i++)
+		for (int i = 0, n = number; i < n; i++)
 			if (write(1 + i % 2, i % 2 ? "e" : "o", 1) != 1)
 				return 1;
 	if (!strcmp(mode, "lines")) {
-		for (int i = 0, n = atoi(arg); i < n; i++) {
+		for (int i = 0, n = number; i < n; i++) {
 			printf("out %d\n", i);
 			fprintf(stderr, "err %d\n", i);
 		}
@@ -168,7 +178,7 @@ int main(int argc, char **argv)
 		unsigned char all[256];
 		for (int i = 0; i < 256; i++)
 			all[i] = (unsigned char)i;
-		for (int i = 0, n = atoi(arg); i < n; i++)
+		for (int i = 0, n = number; i < n; i++)
 			fwrite(all, 1, sizeof(all), stdout);
 		return 0;
 	}

@@ -1,8 +1,14 @@
 #include "tests/unit/core_script.h"
 #include "server/core/core_view.h"
 
-#include <assert.h>
+#include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -495,6 +501,14 @@ void script_init(struct script *s, const struct core_config *cfg)
 	core_effects_init(&s->out);
 }
 
+void script_start(struct script *s, const struct core_config *cfg)
+{
+	script_init(s, cfg);
+	script_run(s, "wait 0");
+	script_run(s, "queues");
+	script_run(s, "due");
+}
+
 void script_done(struct script *s)
 {
 	core_free(s->core);
@@ -523,4 +537,14 @@ const char *script_run(struct script *s, const char *text)
 	for (size_t i = 0; i < s->out.n; i++)
 		say_effect(s, &s->out.at[i]);
 	return s->text;
+}
+
+void script_go(struct script *s, const struct script_row *rows, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *got = script_run(s, rows[i].in);
+		if (strcmp(got, rows[i].out) != 0)
+			print_error("row %zu: %s\n", i, rows[i].in);
+		assert_string_equal(got, rows[i].out);
+	}
 }

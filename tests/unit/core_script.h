@@ -39,9 +39,23 @@ struct script {
 };
 
 void script_init(struct script *s, const struct core_config *cfg); /* NULL: the defaults */
+/* The same, and the core knows that the store has no ready rows. */
+void script_start(struct script *s, const struct core_config *cfg);
 void script_done(struct script *s);
 /* Runs one line, checks the core, returns the effects in words ("" for none). */
 const char *script_run(struct script *s, const char *line);
 struct core_task *script_task(struct script *s, int n);
+
+/* A step and its effects, in words. */
+struct script_row {
+	const char *in, *out;
+};
+/* Runs the rows; the test fails at the first whose effects are others. */
+void script_go(struct script *s, const struct script_row *rows, size_t n);
+#define SCRIPT_GO(s, ...)                                                   \
+	do {                                                                \
+		static const struct script_row rows_[] = { __VA_ARGS__ };   \
+		script_go(s, rows_, ARRAY_LEN(rows_));                      \
+	} while (0)
 
 #endif

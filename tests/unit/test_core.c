@@ -12,35 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-struct row {
-	const char *in, *out;
-};
-
 static struct script S;
 
-/* Before the rows: the core knows that the store has no ready rows. */
-static void start(const struct core_config *cfg)
-{
-	script_init(&S, cfg);
-	script_run(&S, "wait 0");
-	script_run(&S, "queues");
-	script_run(&S, "due");
-}
-
-static void go(const struct row *rows, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *got = script_run(&S, rows[i].in);
-		if (strcmp(got, rows[i].out) != 0)
-			print_error("row %zu: %s\n", i, rows[i].in);
-		assert_string_equal(got, rows[i].out);
-	}
-}
-#define GO(...)                                                                                 \
-	do {                                                                                    \
-		static const struct row rows_[] = { __VA_ARGS__ };                              \
-		go(rows_, ARRAY_LEN(rows_));                                                    \
-	} while (0)
+#define GO(...) SCRIPT_GO(&S, __VA_ARGS__)
 
 #define RUN(test) cmocka_unit_test_teardown(test, teardown)
 static int teardown(void **state)
@@ -59,7 +33,7 @@ static int teardown(void **state)
 
 static void test_eager(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_OWN | SHOW_BEAT;
 	GO({ "hello p1 w1 slots=2", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1; beat w1" },
 	   { "submit t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "insert t1 @w1#1" },
@@ -69,14 +43,14 @@ static void test_eager(void **state)
 
 static void test_eager_when_lease_table_is_down(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "submit t1", "preempt t1/1 w1#1" }, { "preempted t1 down", "insert t1 @w1#1" },
 	   { "inserted t1 created", "send t1/1 p1 n1" });
 }
 
 static void test_eager_full_becomes_pending(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "submit t1", "preempt t1/1 w1#1" }, { "preempted t1 full", "insert t1" },
 	   /* the worker rests until its heartbeat has written its keys anew */
 	   { "inserted t1 created", "" }, { "hb p1", "hback p1 n=1; preempt t1/1 w1#1" },
@@ -85,7 +59,7 @@ static void test_eager_full_becomes_pending(void **state)
 
 static void test_eager_insert_fails_or_exists(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_RELEASE;
 	GO({ "hello p1 w1 slots=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1"),
 	   { "inserted t1 failed", "release t1/1 w1" }, RUNNING("t2"), { "inserted t2 exists", "release t2/1 w1" },
@@ -94,7 +68,7 @@ static void test_eager_insert_fails_or_exists(void **state)
 
 static void test_submit_without_worker(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "submit t1", "insert t1" }, { "inserted t1 created", "" }, { "hello p1 w1", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "claimed t1/1 won", "send t1/1 p1 n1" });
@@ -102,7 +76,7 @@ static void test_submit_without_worker(void **state)
 
 static void test_submit_does_not_overtake(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 gpus=1", "" }, { "ready t1", "" }, { "hello p1 w1 slots=1", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   /* t1 fits nobody: it holds nobody up */
@@ -113,7 +87,7 @@ static void test_submit_does_not_overtake(void **state)
 
 static void test_submit_of_higher_priority_overtakes(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "ready t2", "" }, { "task t3 prio=1", "" },
 	   { "outcome p1 t1/1 tok=1 ok; submit t3", "record t1/1 tok=1; preempt t3/1 w1#1" });
@@ -132,7 +106,7 @@ static void test_not_eager_behind_unread_backlog(void **state)
 
 static void test_delayed_submit(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_FILL;
 	GO(WORKER, { "submit t1 due=1", "insert t1" }, { "inserted t1 created due=1", "" }, { "wait 0.9", "" },
 	   { "wait 0.1", "due" }, { "due t1 next=0.5", "preempt t1/1 w1#1" }, { "wait 0.5", "due" });
@@ -140,7 +114,7 @@ static void test_delayed_submit(void **state)
 
 static void test_claim_lost(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_RELEASE;
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "claimed t1/1 lost", "release t1/1 w1" }, { "ready t2", "preempt t2/1 w1#1" });
@@ -148,14 +122,14 @@ static void test_claim_lost(void **state)
 
 static void test_claim_unavailable_is_tried_again(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "claimed t1/1 away", "" }, { "wait 0.1", "preempt t1/1 w1#1" });
 }
 
 static void test_dispatches_of_a_step_share_a_number(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=9", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1; preempt t3/1 w1#1" },
 	   { "preempted t1 ok; preempted t2 ok; preempted t3 ok", "claim t1/1 w1#1; claim t2/1 w1#1; claim t3/1 w1#1" },
@@ -165,7 +139,7 @@ static void test_dispatches_of_a_step_share_a_number(void **state)
 
 static void test_priority_then_turns_then_seq(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 q=a", "" }, { "task t2 q=a", "" }, { "task t3 q=b", "" }, { "task t4 q=b", "" },
 	   { "task t5 q=b prio=3", "" }, { "task t6 q=c prio=-1", "" },
 	   { "ready t6,t2,t1,t4,t3,t5", "" }, { "hello p1 w1 slots=9", "open w1 p1" },
@@ -175,7 +149,7 @@ static void test_priority_then_turns_then_seq(void **state)
 
 static void test_least_used_worker_first(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=2", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "hello p2 w2 slots=2", "open w2 p2" }, { "opened p2 w2 #1", "welcome p2 w2#1" },
 	   { "ready t1,t2,t3,t4,t5", "preempt t1/1 w1#1; preempt t2/1 w2#1; preempt t3/1 w1#1; preempt t4/1 w2#1" });
@@ -183,7 +157,7 @@ static void test_least_used_worker_first(void **state)
 
 static void test_queues_and_resources(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 q=a gpus=1", "" }, { "task t2 q=b", "" }, { "task t3 q=c", "" },
 	   { "hello p1 w1 slots=3 q=a,b gpus=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1" }, { "task t4 q=a gpus=1", "" },
@@ -194,21 +168,21 @@ static void test_queues_and_resources(void **state)
 
 static void test_exclusive_only_where_the_lease_is_enforced(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 excl", "" }, WORKER, { "ready t1", "" }, { "hello p2 w2 enforce", "open w2 p2" },
 	   { "opened p2 w2 #1", "welcome p2 w2#1; preempt t1/1 w2#1" });
 }
 
 static void test_draining_takes_nothing(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "draining p1", "" }, { "submit t1", "insert t1" }, { "inserted t1 created", "" },
 	   { "hello p2 w2 drain", "open w2 p2" }, { "opened p2 w2 #1", "welcome p2 w2#1" });
 }
 
 static void test_draining_after_preempt(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "draining p1", "" }, { "preempted t1 ok", "" },
 	   { "ready t2", "" });
 }
@@ -218,7 +192,7 @@ static void test_claims_in_flight_are_bounded(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.in_flight_claims = 2;
-	start(&cfg);
+	script_start(&S, &cfg);
 	GO({ "hello p1 w1 slots=9", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1" },
 	   { "preempted t1 ok", "claim t1/1 w1#1" }, { "claimed t1/1 won", "send t1/1 p1 n1; preempt t3/1 w1#1" });
@@ -227,7 +201,7 @@ static void test_claims_in_flight_are_bounded(void **state)
 /* As many at a time as its stream may hold, whatever its slots; more as it accepts. */
 static void test_large_specs_wait_until_the_worker_has_accepted(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1,t2,t3", "preempt t1/1 w1#1; preempt t2/1 w1#1; preempt t3/1 w1#1" },
 	   { "preempted t1 ok; preempted t2 ok; preempted t3 ok", "claim t1/1 w1#1; claim t2/1 w1#1; claim t3/1 w1#1" },
@@ -244,7 +218,7 @@ static void test_large_specs_wait_until_the_worker_has_accepted(void **state)
 /* A single one larger than that still goes out, alone. */
 static void test_a_spec_larger_than_the_room_goes_alone(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=99", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "claimed t1/1 won spec=9", "send t1/1 p1 n1" }, { "ready t2", "" },
@@ -253,7 +227,7 @@ static void test_a_spec_larger_than_the_room_goes_alone(void **state)
 
 static void test_gone_leaves_the_window(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "ready t1,t2", "" }, { "gone t1", "" }, { "hello p1 w1", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t2/1 w1#1" }, { "gone t2", "" }, { "preempted t2 ok", "" },
 	   { "ready t3", "preempt t3/1 w1#1" });
@@ -263,7 +237,7 @@ static void test_gone_leaves_the_window(void **state)
 
 static void test_refused(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_RELEASE;
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "refused p1 t1/1", "release t1/1 w1; back t1/1 #1 refused" },
@@ -273,7 +247,7 @@ static void test_refused(void **state)
 
 static void test_refused_goes_to_another(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hello p2 w2", "open w2 p2" },
 	   { "opened p2 w2 #1", "welcome p2 w2#1" }, { "refused p1 t1/1", "back t1/1 #1 refused" },
 	   { "taken t1/1 #1 pending", "preempt t1/2 w2#1" });
@@ -281,7 +255,7 @@ static void test_refused_goes_to_another(void **state)
 
 static void test_outcome(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_RELEASE | SHOW_BEAT;
 	GO({ "hello p1 w1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1; beat w1" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1; ready t2", "" },
@@ -297,7 +271,7 @@ static void test_outcome(void **state)
 
 static void test_outcome_of_an_unknown_attempt_is_the_stores_to_judge(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "outcome p1 t1/4 tok=3 ok", "record t1/4 tok=3" }, { "outcome p1 t1/4 tok=4 ok", "drop tok=4" },
 	   { "recorded p1 t1/4 tok=3 duplicate", "ack t1/4 p1 duplicate" },
 	   { "outcome p9 t2/1 tok=5 ok", "record t2/1 tok=5" }, { "recorded p9 t2/1 tok=5 fenced", "" });
@@ -305,7 +279,7 @@ static void test_outcome_of_an_unknown_attempt_is_the_stores_to_judge(void **sta
 
 static void test_outcome_while_the_store_is_away(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "store down", "" }, { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" },
 	   { "recorded p1 t1/1 tok=7 away", "" }, { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1" }, { "store up", "" },
@@ -315,7 +289,7 @@ static void test_outcome_while_the_store_is_away(void **state)
 
 static void test_outcome_of_a_recalled_attempt(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "draining p1", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "taken t1/1 #1 pending", "" },
@@ -326,7 +300,7 @@ static void test_outcome_of_a_recalled_attempt(void **state)
 
 static void test_outcome_of_a_taken_back_attempt_unrecorded(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "taken t1/1 #1 ended", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "recorded p1 t1/1 tok=7 away", "" },
@@ -335,7 +309,7 @@ static void test_outcome_of_a_taken_back_attempt_unrecorded(void **state)
 
 static void test_outcome_unrecorded_and_the_worker_lost(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" }, { "bye p1", "" }, { "wait 10", "" },
 	   { "recorded p1 t1/1 tok=7 away", "back t1/1 #1 lost counted" });
@@ -343,7 +317,7 @@ static void test_outcome_unrecorded_and_the_worker_lost(void **state)
 
 static void test_ack_goes_to_the_newest_stream(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "bye p1", "" },
 	   { "hello p2 w1 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
@@ -353,7 +327,7 @@ static void test_ack_goes_to_the_newest_stream(void **state)
 
 static void test_retry_at_once(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" },
 	   { "recorded p1 t1/1 tok=7 recorded again", "ack t1/1 p1 recorded; preempt t1/2 w1#1" });
@@ -363,7 +337,7 @@ static void test_retry_at_once(void **state)
 
 static void test_not_accepted_in_time(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" },
 	   { "taken t1/1 #1 pending", "" }, /* w1 gets nothing until it answers */
@@ -375,7 +349,7 @@ static void test_not_accepted_in_time(void **state)
 
 static void test_not_accepted_and_a_heartbeat_lacks_it(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "taken t1/1 #1 pending", "" },
@@ -384,7 +358,7 @@ static void test_not_accepted_and_a_heartbeat_lacks_it(void **state)
 
 static void test_exclusive_is_recalled_when_the_worker_answers(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled" }, { "hb p1 n=2 seen=0", "hback p1 n=2" },
@@ -393,7 +367,7 @@ static void test_exclusive_is_recalled_when_the_worker_answers(void **state)
 
 static void test_exclusive_recall_ends_by_the_list(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
 	   { "wait 5", "stop t1/1 p1 recalled" }, { "hb p1 n=2 seen=0", "hback p1 n=2" },
@@ -404,7 +378,7 @@ static void test_exclusive_recall_ends_by_the_list(void **state)
 
 static void test_not_listed(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "hb p1 n=1 seen=0", "hback p1 n=1" }, /* it had not seen that dispatch */
 	   { "hb p1 n=2 seen=1", "hback p1 n=2; back t1/1 #1 unlisted" },
@@ -413,20 +387,20 @@ static void test_not_listed(void **state)
 
 static void test_listed_counts_as_accepted(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1" }, { "wait 6", "" });
 }
 
 static void test_unknown_is_fenced(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "hb p1 n=1 held=t5/2", "hback p1 n=1; stop t5/2 p1 fenced" });
 }
 
 static void test_heartbeat_of_a_replaced_stream_is_nothing(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "hello p2 w1 slots=2", "open w1 p2" }, { "opened p2 w1 #2", "close p1 replaced; welcome p2 w1#2" },
 	   { "hb p1 n=1 held=t5/2", "" }, { "bye p1", "" }, { "submit t1", "preempt t1/1 w1#2" });
 }
@@ -435,7 +409,7 @@ static void test_heartbeat_of_a_replaced_stream_is_nothing(void **state)
 
 static void test_adopted(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_BEAT;
 	GO({ "hello p1 w1 slots=3 held=t1/2,t2/1,t3/1", "open w1 p1 held=t1/2,t2/1,t3/1" },
 	   { "opened p1 w1 #4 adopt=t1/2 wish=t2/1 fence=t3/1 requeue=t4/1",
@@ -448,7 +422,7 @@ static void test_adopted(void **state)
 
 static void test_earlier_session_is_dropped(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "hello p2 w1 slots=2", "open w1 p2" },
 	   { "opened p2 w1 #2 requeue=t1/1", "close p1 replaced; welcome p2 w1#2; preempt t1/2 w1#2" },
@@ -457,7 +431,7 @@ static void test_earlier_session_is_dropped(void **state)
 
 static void test_numbers_start_anew_with_the_session(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
 	   { "submit t2", "preempt t2/1 w1#2" }, { "preempted t2 ok", "insert t2 @w1#2" },
@@ -467,7 +441,7 @@ static void test_numbers_start_anew_with_the_session(void **state)
 
 static void test_claim_answered_after_the_session_ended(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "hello p2 w1 slots=2", "open w1 p2" }, { "opened p2 w1 #2", "close p1 replaced; welcome p2 w1#2" },
 	   { "claimed t1/1 won", "back t1/1 #1 unsent" }, { "taken t1/1 #1 pending", "preempt t1/2 w1#2" });
@@ -475,13 +449,13 @@ static void test_claim_answered_after_the_session_ended(void **state)
 
 static void test_eager_insert_answered_after_the_stream_ended(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "bye p1", "" }, { "inserted t1 created", "back t1/1 #1 unsent" });
 }
 
 static void test_preempt_answered_while_a_session_opens(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "submit t2", "preempt t2/1 w1#1" },
 	   { "hello p2 w1 slots=2", "open w1 p2" }, { "preempted t1 ok", "" }, { "preempted t2 ok", "insert t2" },
 	   { "opened p2 w1 #2", "close p1 replaced; welcome p2 w1#2; preempt t1/1 w1#2" });
@@ -489,7 +463,7 @@ static void test_preempt_answered_while_a_session_opens(void **state)
 
 static void test_taken_back_and_adopted_cross(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "wait 10", "back t1/1 #1 lost counted; close p1 unavailable" },
 	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
@@ -499,7 +473,7 @@ static void test_taken_back_and_adopted_cross(void **state)
 
 static void test_answers_to_an_older_sessions_take_back_are_void(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "wait 10", "back t1/1 #1 lost counted; close p1 unavailable" },
 	   { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
@@ -509,7 +483,7 @@ static void test_answers_to_an_older_sessions_take_back_are_void(void **state)
 
 static void test_hello_is_a_sign_of_life(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 9", "" }, { "hello p2 w1 slots=2 held=t1/1", "open w1 p2 held=t1/1" }, { "wait 5", "" },
 	   { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" }, { "wait 4.9", "" },
@@ -518,7 +492,7 @@ static void test_hello_is_a_sign_of_life(void **state)
 
 static void test_own_claim_heard_of_after_the_row_was_re_stamped(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "hello p2 w1 enforce inst=2", "open w1 p2" },
@@ -528,21 +502,21 @@ static void test_own_claim_heard_of_after_the_row_was_re_stamped(void **state)
 
 static void test_second_hello_waits_and_the_first_is_replaced(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1", "open w1 p1" }, { "hello p2 w1", "close p1 replaced" }, { "hello p3 w1", "close p2 replaced" },
 	   { "opened p1 w1 #1", "open w1 p3" }, { "bye p1", "" }, { "opened p3 w1 #2", "welcome p3 w1#2" });
 }
 
 static void test_stream_ends_while_its_session_opens(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 held=t1/1", "open w1 p1 held=t1/1" }, { "bye p1", "" }, { "opened p1 w1 #1 adopt=t1/1", "" },
 	   { "wait 10", "back t1/1 #1 lost counted" });
 }
 
 static void test_store_away_at_hello(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "store down", "" }, { "hello p1 w1", "close p1 unavailable" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
 	   { "opened p2 w1 away", "close p2 unavailable" });
 	struct core_counts n;
@@ -557,14 +531,14 @@ static void test_limits_of_hello(void **state)
 	cfg.max_workers = 1;
 	cfg.max_held = 2;
 	cfg.max_queues = 2;
-	start(&cfg);
+	script_start(&S, &cfg);
 	GO({ "hello p1 w1 held=t1/1,t2/1,t3/1", "close p1 limit" }, { "hello p2 w1 q=a,b,c", "close p2 limit" },
 	   { "hello p3 w1", "open w1 p3" }, { "hello p4 w2", "close p4 limit" }, { "hello p3 w1", "close p3 protocol" });
 }
 
 static void test_new_instance_exclusive_waits_for_the_old_lease(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" },
 	   RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 4", "" }, { "hello p2 w1 enforce inst=2", "open w1 p2" },
@@ -576,7 +550,7 @@ static void test_new_instance_exclusive_waits_for_the_old_lease(void **state)
 
 static void test_lease_ends(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_RELEASE;
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "wait 5", "" }, { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1" }, { "wait 9.9", "" },
@@ -590,7 +564,7 @@ static void test_lease_ends(void **state)
 
 static void test_each_attempt_has_its_own_lease(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t2 lease=60", "" }, WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "accepted p1 t1/1", "" }, RUNNING("t2"), { "inserted t2 created", "send t2/1 p1 n2" },
 	   { "accepted p1 t2/1", "" }, { "bye p1", "" }, { "wait 10", "back t1/1 #1 lost counted" }, { "wait 49.9", "" },
@@ -599,7 +573,7 @@ static void test_each_attempt_has_its_own_lease(void **state)
 
 static void test_deadline_is_exact(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" });
 	int64_t end = S.now + 10 * NS_PER_S;
 	bool lost = false;
@@ -614,7 +588,7 @@ static void test_deadline_is_exact(void **state)
 
 static void test_store_outage_begins_the_count_anew(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 5", "" }, { "store down", "" }, { "wait 8", "" }, { "store up", "" }, { "wait 9.9", "" },
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
@@ -622,7 +596,7 @@ static void test_store_outage_begins_the_count_anew(void **state)
 
 static void test_short_store_outage_does_not(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 5", "" }, { "store down", "" }, { "wait 0.9", "" }, { "store up", "" }, { "wait 4.0", "" },
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
@@ -630,14 +604,14 @@ static void test_short_store_outage_does_not(void **state)
 
 static void test_a_stalled_loop_lengthens_leases(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 60; stalled 57", "" }, { "wait 6.9", "" }, { "wait 0.1", "back t1/1 #1 lost counted" });
 }
 
 static void test_in_process_worker_has_a_short_grace(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "task t2 excl", "" }, { "hello p1 w1 slots=2 inproc enforce", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "accepted p1 t1/1", "" }, RUNNING("t2"), { "inserted t2 created", "send t2/1 p1 n2" },
@@ -647,7 +621,7 @@ static void test_in_process_worker_has_a_short_grace(void **state)
 
 static void test_no_grace_when_many_streams_end(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 inproc", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "hello p2 w2 inproc", "open w2 p2" }, { "opened p2 w2 #1", "welcome p2 w2#1" },
@@ -659,7 +633,7 @@ static void test_no_grace_when_many_streams_end(void **state)
 
 static void test_no_claims_while_the_store_is_away(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "store down", "" }, { "submit t1", "insert t1" }, { "inserted t1 failed", "" }, { "ready t2", "" },
 	   { "store up", "preempt t2/1 w1#1" }, { "store down", "" }, { "preempted t2 ok", "" },
 	   { "store up", "preempt t2/1 w1#1" });
@@ -667,7 +641,7 @@ static void test_no_claims_while_the_store_is_away(void **state)
 
 static void test_take_back_is_asked_again(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "refused p1 t1/1", "back t1/1 #1 refused" },
 	   { "store down", "" }, { "taken t1/1 #1 away", "" }, { "store up", "back t1/1 #1 refused" },
 	   { "taken t1/1 #1 away", "" }, { "wait 2", "back t1/1 #1 refused" },
@@ -676,7 +650,7 @@ static void test_take_back_is_asked_again(void **state)
 
 static void test_cancel_wish(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "cancel t1/1", "stop t1/1 p1 cancelled" }, { "cancel t9/1", "" },
 	   /* the wish overtakes the answer of the claim: it is never sent */
@@ -691,7 +665,7 @@ static void test_backlog_is_read_on(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.fill = 4;
-	start(&cfg);
+	script_start(&S, &cfg);
 	S.show = SHOW_FILL;
 	GO({ "wait 2", "queues; due" }, { "due", "" }, { "queues a", "fill a start 4" },
 	   { "filled a t1,t2,t3,t4", "" }, { "hello p1 w1 slots=2", "open w1 p1" },
@@ -707,7 +681,7 @@ static void test_rows_beyond_the_cursor_are_left_for_later(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.fill = 2;
-	start(&cfg);
+	script_start(&S, &cfg);
 	S.show = SHOW_FILL;
 	GO({ "wait 2", "queues; due" }, { "due", "" }, { "queues a", "fill a start 2" }, { "filled a t1,t2", "" },
 	   { "task t9 prio=5", "" }, { "ready t5,t9", "" });
@@ -727,7 +701,7 @@ static void test_a_fill_that_no_longer_joins_is_dropped(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.window = 6; /* a queue alone may hold three */
-	start(&cfg);
+	script_start(&S, &cfg);
 	S.show = SHOW_FILL;
 	GO({ "ready t10,t11,t12,t13", "" }, { "hello p1 w1 slots=2", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t10/1 w1#1; preempt t11/1 w1#1; fill a after 0/12 2" },
@@ -742,7 +716,7 @@ static void test_a_flooding_queue_leaves_room(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.window = 8;
-	start(&cfg);
+	script_start(&S, &cfg);
 	GO({ "task t9 q=b", "" }, { "ready t1,t2,t3,t4,t5,t6,t7,t8", "" }, { "ready t9", "" },
 	   { "hello p1 w1 slots=3", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t1/1 w1#1; preempt t9/1 w1#1; preempt t2/1 w1#1" });
@@ -753,7 +727,7 @@ static void test_eviction_sets_the_cursor_back(void **state)
 	struct core_config cfg;
 	core_config_default(&cfg);
 	cfg.window = 6; /* a queue alone may hold three */
-	start(&cfg);
+	script_start(&S, &cfg);
 	S.show = SHOW_FILL;
 	GO({ "ready t2,t3,t4,t1", "" }, { "hello p1 w1 slots=2", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1; preempt t1/1 w1#1; preempt t2/1 w1#1; fill a after 0/3 2" },
@@ -762,7 +736,7 @@ static void test_eviction_sets_the_cursor_back(void **state)
 
 static void test_reconciler_finds_what_nobody_told(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_FILL;
 	GO(WORKER, { "ready t5", "preempt t5/1 w1#1" }, { "wait 2", "queues; due" }, { "due", "" },
 	   { "queues a", "fill a start 500" }, { "filled a t3,t5 end", "preempt t3/1 w1#1" });
@@ -770,7 +744,7 @@ static void test_reconciler_finds_what_nobody_told(void **state)
 
 static void test_late_fill_answer_of_claimed_rows(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "claimed t1/1 won", "send t1/1 p1 n1" },
 	   { "ready t1", "" } /* read before our claim */, { "ready t1/1", "preempt t1/2 w1#1" } /* after it ended */);

@@ -11,15 +11,6 @@
 
 static struct script S;
 
-/* Before each test: the core knows that the store has no ready rows. */
-static void start(const struct core_config *cfg)
-{
-	script_init(&S, cfg);
-	script_run(&S, "wait 0");
-	script_run(&S, "queues");
-	script_run(&S, "due");
-}
-
 static int done(void **state)
 {
 	script_done(&S);
@@ -30,7 +21,7 @@ static int done(void **state)
  * for again and again. */
 static void test_due_farther_than_time_goes(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	const struct core_event far[] = {
 		{ .type = CORE_EV_INSERTED, .inserted = CORE_INSERT_CREATED, .due_in_ns = INT64_MAX, .task.queue = "a" },
 		{ .type = CORE_EV_DUE, .due = { .ok = true, .next_in_ns = INT64_MAX } },
@@ -48,7 +39,7 @@ static void test_sums_of_large_needs(void **state)
 	static const struct core_task most = {
 		.queue = "a", .need = { .memory_bytes = INT64_C(1) << 48, .cpu_millis = 1000000000 },
 	};
-	start(NULL);
+	script_start(&S, NULL);
 	script_run(&S, "hello p1 w1 slots=5 mem=2000000000000000");
 	script_run(&S, "opened p1 w1 #1");
 	struct core_event ev[5];

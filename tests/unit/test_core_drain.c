@@ -12,34 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-struct row {
-	const char *in, *out;
-};
-
 static struct script S;
 
-static void start(void)
-{
-	script_init(&S, NULL);
-	script_run(&S, "wait 0");
-	script_run(&S, "queues");
-	script_run(&S, "due");
-}
-
-static void go(const struct row *rows, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *got = script_run(&S, rows[i].in);
-		if (strcmp(got, rows[i].out) != 0)
-			print_error("row %zu: %s\n", i, rows[i].in);
-		assert_string_equal(got, rows[i].out);
-	}
-}
-#define GO(...)                                                                                 \
-	do {                                                                                    \
-		static const struct row rows_[] = { __VA_ARGS__ };                              \
-		go(rows_, ARRAY_LEN(rows_));                                                    \
-	} while (0)
+#define GO(...) SCRIPT_GO(&S, __VA_ARGS__)
 
 static int teardown(void **state)
 {
@@ -55,7 +30,7 @@ static int teardown(void **state)
 
 static void wish_keeps_new_work_away(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1", "1"), { "wish w1", "" }, { "submit t2", "insert t2" }, { "inserted t2 created", "" },
 	   { "outcome p1 t1/1 tok=1 ok", "record t1/1 tok=1" }, { "wish w1", "" },
 	   { "wish w1 off", "preempt t2/1 w1#1" });
@@ -64,14 +39,14 @@ static void wish_keeps_new_work_away(void **state)
 /* What was on its way to it goes back, as of one that says so itself. */
 static void wish_meets_a_claim(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, { "ready t1,t2", "preempt t1/1 w1#1; preempt t2/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "wish w1", "" }, { "claimed t1/1 won", "back t1/1 #1 unsent" }, { "preempted t2 ok", "" });
 }
 
 static void wish_comes_with_the_session(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "ready t1", "" }, { "hello p1 w1 slots=3", "open w1 p1" }, { "opened p1 w1 #1 drained", "welcome p1 w1#1" },
 	   { "hb p1 n=1", "hback p1 n=1" }, { "bye p1", "" }, { "hello p2 w1 slots=3", "open w1 p2" },
 	   { "opened p2 w1 #2", "welcome p2 w1#2; preempt t1/1 w1#2" });
@@ -80,20 +55,20 @@ static void wish_comes_with_the_session(void **state)
 /* The two are told apart: neither ends the other. */
 static void wish_and_own_word(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, { "draining p1", "" }, { "wish w1", "" }, { "ready t1", "" }, { "draining p1 off", "" },
 	   { "draining p1", "" }, { "wish w1 off", "" }, { "draining p1 off", "preempt t1/1 w1#1" });
 }
 
 static void wish_for_nobody(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "wish w9", "" }, WORKER, { "submit t1", "preempt t1/1 w1#1" });
 }
 
 static void detach_lengthens_leases(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "task t2 excl", "" }, { "task t3 lease=30", "" }, WORKER, RUNNING("t1", "1"), RUNNING("t2", "2"), RUNNING("t3", "3"),
 	   { "wait 3; hb p1 n=1 seen=3 held=t1/1,t2/1,t3/1", "hback p1 n=1" }, { "wait 1; draining p1 detach=20", "" }, { "bye p1", "" },
 	   /* 10 s from the heartbeat for the exclusive one, 30 s for that with a longer lease of its own */
@@ -104,7 +79,7 @@ static void detach_lengthens_leases(void **state)
 
 static void detach_ends_with_the_next_session(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1", "1"), { "draining p1 detach=600", "" }, { "bye p1", "" }, { "wait 100", "" },
 	   { "hello p2 w1 slots=3 held=t1/1", "open w1 p2 held=t1/1" }, { "opened p2 w1 #2 adopt=t1/1", "welcome p2 w1#2" },
 	   { "bye p2", "" }, { "wait 9.9", "" }, { "wait 0.1", "back t1/1 #2 lost counted" });
@@ -112,7 +87,7 @@ static void detach_ends_with_the_next_session(void **state)
 
 static void detach_is_taken_back(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1", "1"), { "draining p1 detach=600", "" }, { "draining p1 off", "" }, { "bye p1", "" },
 	   { "wait 9.9", "" }, { "wait 0.1", "back t1/1 #1 lost counted" });
 }
@@ -120,14 +95,14 @@ static void detach_is_taken_back(void **state)
 /* Its tasks end with its process. */
 static void detach_of_an_in_process_worker_is_nothing(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "hello p1 w1 slots=3 inproc", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1", "1"),
 	   { "draining p1 detach=600", "" }, { "bye p1", "" }, { "wait 1", "back t1/1 #1 lost counted" });
 }
 
 static void detach_counts_no_time_of_a_stall_or_an_outage(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1", "1"), { "draining p1 detach=30", "" }, { "bye p1", "" }, { "wait 57; stalled 40", "" },
 	   { "wait 2; store down", "" }, { "wait 30", "" }, { "store up", "" }, { "wait 10.9", "" },
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
@@ -136,7 +111,7 @@ static void detach_counts_no_time_of_a_stall_or_an_outage(void **state)
 /* By the master that holds it, for one that comes after it; and by that one. */
 static void detach_is_stored(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	S.show = SHOW_GONE;
 	GO(WORKER, RUNNING("t1", "1"), { "draining p1", "" }, { "draining p1 detach=600", "detached w1#1 600" },
 	   { "draining p1 off", "detached w1#1 0" }, { "draining p1 off", "" });
@@ -144,7 +119,7 @@ static void detach_is_stored(void **state)
 
 static void detached_strays_are_left_alone(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "task t2 excl", "" }, { "strays w1#3:t1/1 w1#3:t2/1 detached=60", "" }, { "wait 5", "" },
 	   { "strays w1#3:t1/1 w1#3:t2/1 detached=55", "" }, { "wait 5", "" },
 	   { "strays w1#3:t1/1 w1#3:t2/1 detached=50", "back t2/1 #3 lost counted" }, { "wait 5", "" },
@@ -154,7 +129,7 @@ static void detached_strays_are_left_alone(void **state)
 /* Not the program's fault: no delay. */
 static void given_back_waits_for_nothing(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	GO({ "task t1 backoff=50", "" }, { "task t2 backoff=50", "" }, WORKER, RUNNING("t1", "1"), RUNNING("t2", "2"));
 	script_run(&S, "outcome p1 t1/1 tok=1 back; outcome p1 t2/1 tok=2");
 	assert_int_equal(S.out.n, 4);
@@ -165,7 +140,7 @@ static void given_back_waits_for_nothing(void **state)
 
 static void gone_is_told_once(void **state)
 {
-	start();
+	script_start(&S, NULL);
 	S.show = SHOW_GONE;
 	GO(WORKER, RUNNING("t1", "1"), { "bye p1", "" }, { "wait 10", "back t1/1 #1 lost counted" },
 	   { "taken t1/1 #1 pending", "gone w1#1 10" }, { "wait 60", "" },
@@ -176,7 +151,7 @@ static void view_of_a_worker(void **state)
 {
 	struct core_worker_view v;
 	struct core_attempt held[2];
-	start();
+	script_start(&S, NULL);
 	GO({ "task t1 gpus=2 mem=5", "" }, { "hello p1 w1 slots=3 gpus=2 mem=9", "open w1 p1" },
 	   { "opened p1 w1 #1", "welcome p1 w1#1" }, RUNNING("t1", "1"), RUNNING("t2", "2"), { "wish w1", "" }, { "wait 4", "" });
 	assert_false(core_worker(S.core, "w2", &v));

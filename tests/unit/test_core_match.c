@@ -23,26 +23,11 @@ static int done(void **state)
 
 static void start(void)
 {
-	script_init(&S, NULL);
-	script_run(&S, "wait 0");
-	script_run(&S, "queues");
-	script_run(&S, "due");
+	script_start(&S, NULL);
 	script_run(&S, "expired");
 }
 
-struct step {
-	const char *line, *want;
-};
-
-static void go(const struct step *steps, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *got = script_run(&S, steps[i].line);
-		if (strcmp(got, steps[i].want) != 0)
-			fail_msg("\"%s\": got \"%s\", wanted \"%s\"", steps[i].line, got, steps[i].want);
-	}
-}
-#define GO(...) go((const struct step[]){ __VA_ARGS__ }, ARRAY_LEN(((const struct step[]){ __VA_ARGS__ })))
+#define GO(...) SCRIPT_GO(&S, __VA_ARGS__)
 
 static void test_handler_waits_for_its_worker(void **state)
 {

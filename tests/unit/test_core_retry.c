@@ -11,35 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-struct row {
-	const char *in, *out;
-};
-
 static struct script S;
 
-/* Before the rows: the core knows that the store has no ready rows. */
-static void start(const struct core_config *cfg)
-{
-	script_init(&S, cfg);
-	script_run(&S, "wait 0");
-	script_run(&S, "queues");
-	script_run(&S, "due");
-}
-
-static void go(const struct row *rows, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *got = script_run(&S, rows[i].in);
-		if (strcmp(got, rows[i].out) != 0)
-			print_error("row %zu: %s\n", i, rows[i].in);
-		assert_string_equal(got, rows[i].out);
-	}
-}
-#define GO(...)                                                                                 \
-	do {                                                                                    \
-		static const struct row rows_[] = { __VA_ARGS__ };                              \
-		go(rows_, ARRAY_LEN(rows_));                                                    \
-	} while (0)
+#define GO(...) SCRIPT_GO(&S, __VA_ARGS__)
 
 #define RUN(test) cmocka_unit_test_teardown(test, teardown)
 static int teardown(void **state)
@@ -67,7 +41,7 @@ static const struct core_effect *effect_of(enum core_effect_type type)
  * store was away. */
 static void test_refused_after_accepted(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
 	   { "refused p1 t1/1 text=disk-full", "back t1/1 #1 refused" });
 	assert_string_equal(effect_of(CORE_DO_TAKE_BACK)->text, "disk-full");
@@ -79,7 +53,7 @@ static void test_refused_after_accepted(void **state)
 /* Not the program's doing: no delay, whatever the policy says. */
 static void test_given_back_at_once(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "task t1 failures=2 backoff=10 by=3 backoff_max=1000", "" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "outcome p1 t1/1 tok=7 back", "record t1/1 tok=7" });
 	assert_int_equal(effect_of(CORE_DO_RECORD)->retry_in_ns, 0);
@@ -89,7 +63,7 @@ static void test_given_back_at_once(void **state)
 /* Of a stream that was given up the row may be its worker's still: the policy holds there too. */
 static void test_delay_of_an_outcome_from_a_closed_stream(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "task t1 failures=0 backoff=10 by=3 backoff_max=1000", "" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" });
@@ -98,7 +72,7 @@ static void test_delay_of_an_outcome_from_a_closed_stream(void **state)
 
 static void test_retry_after_the_policys_delay(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_FILL;
 	GO(WORKER, { "task t1 failures=2 backoff=10 by=3 backoff_max=1000", "" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" });
@@ -113,7 +87,7 @@ static void test_retry_after_the_policys_delay(void **state)
 
 static void test_retry_delay_is_capped(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	GO(WORKER, { "task t1 failures=60 backoff=10 by=3 backoff_max=30", "" }, RUNNING("t1"),
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" });
 	for (size_t i = 0; i < S.out.n; i++)
@@ -124,7 +98,7 @@ static void test_retry_delay_is_capped(void **state)
 /* By the store's word, which may be longer than what was asked for. */
 static void test_due_as_the_store_says(void **state)
 {
-	start(NULL);
+	script_start(&S, NULL);
 	S.show = SHOW_FILL;
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" },
 	   { "outcome p1 t1/1 tok=7 fail", "record t1/1 tok=7" },

@@ -59,10 +59,8 @@ static const char *ask(const char *gpus, const char *outer, struct devices **ret
 		return text;
 	}
 	text[0] = '\0';
-	for (size_t i = 0; i < devices_count(d); i++) {
-		strcat(text, i ? "," : "");
-		strcat(text, devices_name(d, i));
-	}
+	for (size_t i = 0, at = 0; i < devices_count(d) && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? "," : "", devices_name(d, i));
 	if (ret)
 		*ret = d;
 	else

@@ -15,28 +15,10 @@
 #include <unistd.h>
 
 #include "common/base/rng.h"
+#include "tests/unit/work_dir.h"
 #include "worker/remove_tree.h"
 #include "worker/spool.h"
 #include "worker/state_dir.h"
-
-static char dir_path[64];
-static int dir_fd;
-
-static int set_up(void **state)
-{
-	snprintf(dir_path, sizeof(dir_path), "/tmp/reins-test-XXXXXX");
-	if (!mkdtemp(dir_path))
-		return -1;
-	dir_fd = open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return dir_fd < 0 ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)!remove_tree(AT_FDCWD, dir_path);
-	close(dir_fd);
-	return access(dir_path, F_OK) == 0 ? -1 : 0;
-}
 
 struct replayed {
 	size_t n;
@@ -408,7 +390,7 @@ static void state_dir_default(void **state)
 	assert_null(state_dir_default_path("w"));
 }
 
-#define ON_DISK(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define ON_DISK(f) cmocka_unit_test_setup_teardown(f, work_dir_make, work_dir_remove)
 
 int main(void)
 {

@@ -16,6 +16,7 @@
 #include "common/base/rng.h"
 #include "common/pb/pb.h"
 #include "reins/v1/worker_service.pb-c.h"
+#include "tests/unit/work_dir.h"
 #include "worker/metrics_reader.h"
 #include "worker/remove_tree.h"
 #include "worker/state_dir.h"
@@ -108,9 +109,9 @@ static void bounds_of_a_line(void **state)
 	assert_int_equal(line(text, strlen(text)), -1);
 	/* 64 values, and 65; the step does not count. */
 	for (int n = 64; n <= 65; n++) {
-		size_t at = (size_t)sprintf(text, "{\"step\":1");
+		size_t at = (size_t)snprintf(text, sizeof(text), "{\"step\":1");
 		for (int i = 0; i < n; i++)
-			at += (size_t)sprintf(text + at, ",\"k%d\":%d", i, i);
+			at += (size_t)snprintf(text + at, sizeof(text) - at, ",\"k%d\":%d", i, i);
 		text[at++] = '}';
 		assert_int_equal(line(text, at), n == 64 ? 1 : -1);
 	}
@@ -180,26 +181,18 @@ static void stops_when_told(void **state)
 
 /* ---- the file ---- */
 
-static char dir_path[64];
-static int dir_fd;
 static struct metrics_reader r;
 
 static int set_up(void **state)
 {
-	snprintf(dir_path, sizeof(dir_path), "/tmp/reins-test-XXXXXX");
-	if (!mkdtemp(dir_path))
-		return -1;
-	dir_fd = open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	metrics_reader_init(&r);
-	return mkdirat(dir_fd, "a", 0700) < 0 ? -1 : mkdirat(dir_fd, "a/io", 0700);
+	return work_dir_make(state) < 0 || mkdirat(dir_fd, "a", 0700) < 0 ? -1 : mkdirat(dir_fd, "a/io", 0700);
 }
 
 static int tear_down(void **state)
 {
 	metrics_reader_done(&r);
-	(void)!remove_tree(AT_FDCWD, dir_path);
-	close(dir_fd);
-	return 0;
+	return work_dir_remove(state);
 }
 
 static void write_file(const char *name, int flags, const char *text, size_t times)

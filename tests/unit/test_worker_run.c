@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/base/rng.h"
+#include "tests/unit/work_dir.h"
 #include "turns.h"
 #include "worker/attempt_file.h"
 #include "worker/remove_tree.h"
@@ -29,25 +30,6 @@
 #define NAME ID ".2"
 
 /* ---- attempts/ID.N/attempt ---- */
-
-static char dir_path[64];
-static int dir_fd;
-
-static int set_up(void **state)
-{
-	snprintf(dir_path, sizeof(dir_path), "/tmp/reins-test-XXXXXX");
-	if (!mkdtemp(dir_path))
-		return -1;
-	dir_fd = open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return dir_fd < 0 ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)!remove_tree(AT_FDCWD, dir_path);
-	close(dir_fd);
-	return access(dir_path, F_OK) == 0 ? -1 : 0;
-}
 
 static void attempt_file_round_trip(void **state)
 {
@@ -333,14 +315,20 @@ static bool hear_all(struct world *w, struct heard *h)
 	return h->stop.head.type == SUP_STOP;
 }
 
+/* A supervisor that lives, in that phase, is adopted and hears us. */
+static void adopt_live(struct world *w, int32_t phase)
+{
+	world_begin(w);
+	live(w, identity_of(getpid()), true);
+	write_status(status(phase));
+	adopt(w, true);
+	TURNS_UNTIL(w->loop, accepted(w));
+}
+
 static void a_lost_connection_is_made_again(void **state)
 {
 	struct world w;
-	world_begin(&w);
-	live(&w, identity_of(getpid()), true);
-	write_status(status(SUP_RUNNING));
-	adopt(&w, true);
-	TURNS_UNTIL(w.loop, accepted(&w));
+	adopt_live(&w, SUP_RUNNING);
 	run_stop(w.run, 1, 5 * NS_PER_S, "cancelled");
 	close(w.fd);
 	w.fd = -1;
@@ -363,11 +351,7 @@ static void a_lost_connection_is_made_again(void **state)
 static void one_that_reads_nothing_holds_up_nobody(void **state)
 {
 	struct world w;
-	world_begin(&w);
-	live(&w, identity_of(getpid()), true);
-	write_status(status(SUP_RUNNING));
-	adopt(&w, true);
-	TURNS_UNTIL(w.loop, accepted(&w));
+	adopt_live(&w, SUP_RUNNING);
 	for (int i = 1; i <= 100000; i++)
 		run_deadlines(w.run, i, i, i);
 	run_stop(w.run, 1, 0, "x");
@@ -549,11 +533,7 @@ static void one_that_can_not_be_taken_over(void **state)
 static void stuck_is_told_and_taken_back(void **state)
 {
 	struct world w;
-	world_begin(&w);
-	live(&w, identity_of(getpid()), true);
-	write_status(status(SUP_EXITED));
-	adopt(&w, true);
-	TURNS_UNTIL(w.loop, accepted(&w));
+	adopt_live(&w, SUP_EXITED);
 	struct sup_status s = status(SUP_EXITED);
 	s.stuck = 2;
 	snprintf(s.text, sizeof(s.text), "not ended: 17 (dd), 18 (dd)");
@@ -570,11 +550,7 @@ static void stuck_is_told_and_taken_back(void **state)
 static void a_word_that_is_no_status_costs_the_connection(void **state)
 {
 	struct world w;
-	world_begin(&w);
-	live(&w, identity_of(getpid()), true);
-	write_status(status(SUP_RUNNING));
-	adopt(&w, true);
-	TURNS_UNTIL(w.loop, accepted(&w));
+	adopt_live(&w, SUP_RUNNING);
 	int before = w.fd;
 	assert_int_equal(send(w.fd, "hello", 5, 0), 5);
 	w.fd = -1;
@@ -586,7 +562,7 @@ static void a_word_that_is_no_status_costs_the_connection(void **state)
 	world_end(&w);
 }
 
-#define ON_DISK(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define ON_DISK(f) cmocka_unit_test_setup_teardown(f, work_dir_make, work_dir_remove)
 
 int main(void)
 {
