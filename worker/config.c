@@ -8,6 +8,8 @@
 
 #include "worker/allow.h"
 #include "worker/environment.h"
+#include "worker/devices.h"
+#include "worker/resources.h"
 #include "worker/state_dir.h"
 
 #define ROW(n, t, f) .name = n, .type = t, .offset = offsetof(struct worker_config, f)
@@ -184,6 +186,8 @@ int worker_config_finish(struct worker_config *c, char *err, size_t cap)
 		return -1;
 	}
 	if (allow_check(&c->allow, err, cap) < 0 || environment_check(&c->inherit_env, err, cap) < 0)
+		return -1;
+	if (devices_check(c->gpus, err, cap) < 0 || resources_check(&c->resources, err, cap) < 0)
 		return -1;
 	if (!c->state_dir && !(c->state_dir = state_dir_default_path(c->id))) {
 		snprintf(err, cap, "neither XDG_STATE_HOME nor HOME is set: give a --state-dir");

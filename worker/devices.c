@@ -134,6 +134,8 @@ static void find(struct devices *d, const struct devices_config *cfg, const stru
 	if (l->n == 0) {
 		if (r < 0)
 			describe(d, "no GPUs");
+		else if (outer && outer->n)
+			describe(d, "CUDA_VISIBLE_DEVICES names GPUs, but there is no nvidia-smi and none in %s: give --gpus", cfg->device_dir);
 		return;
 	}
 	describe(d, "%zu GPUs by %s", l->n, r > 0 ? "nvidia-smi" : cfg->device_dir);
@@ -147,10 +149,6 @@ static void find(struct devices *d, const struct devices_config *cfg, const stru
 
 static int give_count(struct devices *d, int64_t count, const struct words *outer, char *err, size_t cap)
 {
-	if (count > DEVICES_MAX) {
-		snprintf(err, cap, "--gpus %lld: at most %d are allowed", (long long)count, DEVICES_MAX);
-		return -1;
-	}
 	if (outer && (size_t)count > outer->n) {
 		snprintf(err, cap, "--gpus %d: CUDA_VISIBLE_DEVICES of the worker leaves %zu", (int)count, outer->n);
 		return -1;
@@ -174,17 +172,8 @@ static bool among(const struct words *w, const char *word)
 static int give_list(struct devices *d, const char *text, const struct words *outer, char *err, size_t cap)
 {
 	_cleanup_free_ struct words *w = xcalloc(1, sizeof(*w));
-	if (!split(text, w) || !w->n) {
-		snprintf(err, cap, "--gpus \"%.200s\": auto, none, a count, or a list of indexes and UUIDs (\"0,2\"; one index: \"2,\") "
-			 "is allowed", text);
-		return -1;
-	}
+	(void)split(text, w); /* it was checked */
 	for (size_t i = 0; i < w->n; i++) {
-		for (size_t k = 0; k < i; k++)
-			if (strcmp(w->at[i], w->at[k]) == 0) {
-				snprintf(err, cap, "--gpus \"%.200s\": %.120s is named twice", text, w->at[i]);
-				return -1;
-			}
 		if (outer && !among(outer, w->at[i])) {
 			snprintf(err, cap, "--gpus \"%.200s\": %.120s is not in CUDA_VISIBLE_DEVICES of the worker", text, w->at[i]);
 			return -1;
@@ -194,15 +183,41 @@ static int give_list(struct devices *d, const char *text, const struct words *ou
 	return 0;
 }
 
+int devices_check(const char *gpus, char *err, size_t cap)
+{
+	_cleanup_free_ struct words *w = xcalloc(1, sizeof(*w));
+	int64_t count;
+	if (strcmp(gpus, "none") == 0 || strcmp(gpus, "auto") == 0)
+		return 0;
+	if (num_parse_i64(gpus, &count) == 0 && count >= 0) {
+		if (count <= DEVICES_MAX)
+			return 0;
+		snprintf(err, cap, "--gpus %lld: at most %d are allowed", (long long)count, DEVICES_MAX);
+		return -1;
+	}
+	if (!split(gpus, w) || !w->n) {
+		snprintf(err, cap, "--gpus \"%.200s\": auto, none, a count, or a list of indexes and UUIDs (\"0,2\"; one index: \"2,\") "
+			 "is allowed", gpus);
+		return -1;
+	}
+	for (size_t i = 0; i < w->n; i++)
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(w->at[i], w->at[k]) == 0) {
+				snprintf(err, cap, "--gpus \"%.200s\": %.120s is named twice", gpus, w->at[i]);
+				return -1;
+			}
+	return 0;
+}
+
 int devices_new(const struct devices_config *cfg, char *err, size_t cap, struct devices **ret)
 {
 	struct devices *d = xcalloc(1, sizeof(*d));
 	_cleanup_free_ struct words *outer = cfg->outer ? xcalloc(1, sizeof(*outer)) : NULL;
 	int64_t count;
-	int r = 0;
+	int r = devices_check(cfg->gpus, err, cap);
 	if (outer)
 		(void)split(cfg->outer, outer);
-	if (strcmp(cfg->gpus, "none") == 0)
+	if (r < 0 || strcmp(cfg->gpus, "none") == 0)
 		;
 	else if (strcmp(cfg->gpus, "auto") == 0)
 		find(d, cfg, outer);

@@ -21,6 +21,8 @@ struct devices_config {
 	int64_t limit_ns;        /* for nvidia-smi */
 };
 
+/* Whether it is a value of --gpus at all. -1 with a sentence. */
+int devices_check(const char *gpus, char *ret_err, size_t err_cap) MUST_CHECK;
 /* Blocks, for nvidia-smi. -1 with a sentence when what was asked for contradicts itself; with "auto" there is none. */
 int devices_new(const struct devices_config *cfg, char *ret_err, size_t err_cap, struct devices **ret) MUST_CHECK;
 void devices_free(struct devices *d); /* NULL-safe */

@@ -56,6 +56,15 @@ int resources_init(struct resources *r, int64_t cpu_millis, int64_t memory_bytes
 	return 0;
 }
 
+int resources_check(const struct setting_list *custom, char *err, size_t cap)
+{
+	struct resources r;
+	if (resources_init(&r, 0, 0, custom, NULL, err, cap) < 0)
+		return -1;
+	resources_done(&r);
+	return 0;
+}
+
 void resources_done(struct resources *r)
 {
 	for (size_t i = 0; i < r->n_custom; i++)

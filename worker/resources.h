@@ -33,6 +33,8 @@ struct holding {
 /* `custom`: "NAME=COUNT" each. Takes the devices over when it succeeds. -1 with a sentence. */
 int resources_init(struct resources *r, int64_t cpu_millis, int64_t memory_bytes, const struct setting_list *custom,
 		   struct devices *devices, char *ret_err, size_t err_cap) MUST_CHECK;
+/* Whether these are values of --resources at all. -1 with a sentence. */
+int resources_check(const struct setting_list *custom, char *ret_err, size_t err_cap) MUST_CHECK;
 void resources_done(struct resources *r);
 
 /* NULL: taken. Else why not, in words that live for ever; *ret_busy: it would be possible at another time. */

@@ -1,5 +1,6 @@
 """GPUs and counted resources of a worker, with a fake nvidia-smi and a made-up /dev."""
 import os
+import subprocess
 
 import pytest
 from alone import cause, kind, make_worker, master  # noqa: F401
@@ -123,3 +124,14 @@ def test_a_restarted_agent_knows_who_has_which(master, make_worker, smi, gpus, t
     (tmp_path / 'go').touch()
     assert kind(master.ended(key).outcome) == 'SUCCEEDED'
     assert master.ended(master.run(s, *SHOW, resources=gpus(2, licenses=1))).log == b'2,3;2,3;none\n'
+
+
+@pytest.mark.parametrize('flag, said', [
+    ('--gpus=many', '--gpus "many"'), ('--gpus=0,0', 'named twice'), ('--gpus=9999', 'at most'),
+    ('--resources=a', 'NAME=COUNT'), ('--resources=a=0', 'from 1'), ('--resources=a=1,a=2', 'given before')])
+def test_values_that_are_none(build_dir, tmp_path, flag, said):
+    """Before anything is connected to: a usage error."""
+    w = subprocess.run([build_dir / 'worker' / 'reins-worker', flag, f'--state-dir={tmp_path}/state'], capture_output=True, text=True,
+                       timeout=30)
+    assert w.returncode == 64 and said in w.stderr
+    assert not (tmp_path / 'state').exists()

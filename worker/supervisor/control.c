@@ -30,8 +30,12 @@ bool control_accept(struct control *c)
 	bool any = false;
 	for (;;) {
 		int fd = accept4(c->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
+		if (fd < 0) {
+			/* No descriptors for a while: it is not to be tried all the time. */
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+				poll(NULL, 0, 10);
 			return any;
+		}
 		struct ucred peer;
 		socklen_t len = sizeof(peer);
 		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != geteuid()) {
