@@ -135,6 +135,16 @@ bool cli_is_task_id(const struct cli *cli, const char *text)
 	return false;
 }
 
+bool cli_are_task_ids(const struct cli *cli, char *const *args, int n)
+{
+	if (!n)
+		cli_usage(cli, "which? Give one or more task ids");
+	for (int i = 0; i < n; i++)
+		if (!cli_is_task_id(cli, args[i]))
+			return false;
+	return n > 0;
+}
+
 bool cli_wants(const struct cli *cli, int n_args, int wanted, const char *what)
 {
 	if (n_args == wanted)

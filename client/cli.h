@@ -82,6 +82,8 @@ void cli_note(const struct cli *cli, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int cli_exit_code(const struct client_error *e);
 /* True if `text` is a task id; else says so. */
 bool cli_is_task_id(const struct cli *cli, const char *text);
+/* True if these are task ids, and at least one; else says so. */
+bool cli_are_task_ids(const struct cli *cli, char *const *args, int n);
 /* Exactly this many arguments; else says what is wanted. */
 bool cli_wants(const struct cli *cli, int n_args, int wanted, const char *what);
 

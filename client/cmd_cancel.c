@@ -36,11 +36,8 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	const struct conf *conf = conf_p;
 	int worst = EXIT_OK;
 	(void)n_before;
-	if (!n_args)
-		return cli_usage(cli, "which? Give one or more task ids");
-	for (int i = 0; i < n_args; i++)
-		if (!cli_is_task_id(cli, args[i]))
-			return EXIT_USAGE;
+	if (!cli_are_task_ids(cli, args, n_args))
+		return EXIT_USAGE;
 	for (int i = 0; i < n_args; i++) {
 		Reins__V1__CancelTaskRequest req = REINS__V1__CANCEL_TASK_REQUEST__INIT;
 		void *reply;

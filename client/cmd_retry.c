@@ -62,13 +62,10 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	const struct conf *conf = conf_p;
 	int worst = EXIT_OK;
 	(void)n_before;
-	if (!n_args)
-		return cli_usage(cli, "which? Give one or more task ids");
 	if (n_args > 1 && conf->attempt >= 0)
 		return cli_usage(cli, "--attempt goes with one task");
-	for (int i = 0; i < n_args; i++)
-		if (!cli_is_task_id(cli, args[i]))
-			return EXIT_USAGE;
+	if (!cli_are_task_ids(cli, args, n_args))
+		return EXIT_USAGE;
 	for (int i = 0; i < n_args; i++) {
 		int code = retry(cli, conf, args[i], n_args > 1);
 		if (code)

@@ -39,11 +39,8 @@ static int run(struct cli *cli, const void *conf, char **args, int n_args, int n
 	int worst = EXIT_OK;
 	(void)conf;
 	(void)n_before;
-	if (!n_args)
-		return cli_usage(cli, "whose end is awaited? Give one or more task ids");
-	for (int i = 0; i < n_args; i++)
-		if (!cli_is_task_id(cli, args[i]))
-			return EXIT_USAGE;
+	if (!cli_are_task_ids(cli, args, n_args))
+		return EXIT_USAGE;
 	for (int i = 0; i < n_args; i++) {
 		int task_code = EXIT_OK;
 		int code = wait_one(cli, args[i], &task_code);
