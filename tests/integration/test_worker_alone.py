@@ -13,47 +13,13 @@ import grpc
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from alone import KIND, REASON, make_worker, master, session, worker  # noqa: E402, F401
 from fake_master import DEADLINE, FakeMaster  # noqa: E402
-from real_worker import Worker, alive, wait_gone  # noqa: E402
-
-
-@pytest.fixture
-def master(stubs):
-    m = FakeMaster(stubs)
-    yield m
-    m.close()
-
-
-@pytest.fixture
-def make_worker(build_dir, tmp_path, master):
-    made = []
-
-    def make(name='w', server=None, **flags):
-        folder = tmp_path / f'{name}{len(made)}'
-        folder.mkdir()
-        made.append(Worker(build_dir, folder, server or f'127.0.0.1:{master.port}', **flags))
-        return made[-1].start()
-    yield make
-    for w in made:
-        w.stop()
-
-
-@pytest.fixture
-def worker(make_worker):
-    return make_worker()
-
-
-@pytest.fixture
-def session(master, worker):
-    return master.session()
+from real_worker import alive, wait_gone  # noqa: E402
 
 
 def pid_in(log):
     return int(re.search(rb'pid (\d+)', log).group(1))
-
-
-KIND = {'SUCCEEDED': 1, 'FAILED': 2, 'LAUNCH_FAILED': 3, 'STOPPED': 4, 'TIMED_OUT': 5, 'LOST': 6}
-REASON = {'CANCELLED': 1, 'FENCED': 2, 'RECALLED': 3, 'DRAINED': 4, 'LEASE_ENDED': 5}
 
 
 # ---- Hello and heartbeats
