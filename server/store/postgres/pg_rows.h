@@ -49,6 +49,10 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "           \
 	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "             \
 	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0))"
+/* Whether `i` (worker, session, master, incarnation) is given out by one who may not any more: see store_assignment. */
+#define PG_IS_STALE                                                                                             \
+	"(EXISTS (SELECT FROM worker k WHERE k.id = i.worker COLLATE \"C\" AND k.session > i.session OFFSET 0) OR "     \
+	"EXISTS (SELECT FROM master m WHERE m.id = i.master COLLATE \"C\" AND m.incarnation > i.incarnation OFFSET 0))"
 /* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 
