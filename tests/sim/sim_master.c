@@ -97,6 +97,24 @@ static void execute(struct sim *s, const struct core_effect *f)
 		s->m.outbox[s->m.n_outbox++] = o;
 		return;
 	}
+	case CORE_DO_ASK_HB:
+	case CORE_DO_TAKE_OVER: {
+		/* Whoever opened it is dead, and there is only one master at a time. */
+		struct msg *d = sim_at(s, s->now, NULL);
+		if (f->type == CORE_DO_ASK_HB) {
+			d->ev.type = CORE_EV_HB;
+			d->ev.session = f->session;
+			d->ev.hb.worker = s->w[number_of(f->worker)].id;
+		} else {
+			d->ev.type = CORE_EV_TOOK_OVER;
+			d->ev.took_over.master = "another";
+			d->ev.took_over.taken = true;
+			d->ev.took_over.incarnation = f->incarnation + 1;
+			d->ev.took_over.beat = f->beat;
+		}
+		master_deliver(s, d);
+		return;
+	}
 	default:
 		store_effect(s, f);
 	}
@@ -155,7 +173,7 @@ static void set_wake(struct sim *s);
 
 static void turn(struct sim *s)
 {
-	static struct core_event ev[ARRAY_LEN(s->m.inbox)];
+	static struct core_event ev[ARRAY_LEN(s->m.inbox) + 1];
 	struct master *m = &s->m;
 	int n = m->n_inbox;
 	for (int i = 0; i < n; i++)
@@ -166,7 +184,8 @@ static void turn(struct sim *s)
 	bool was[SIM_WORKERS], off[SIM_WORKERS] = { false };
 	memcpy(was, m->wished, sizeof(was));
 	note_drains(s, ev, n, off);
-	core_step(m->core, s->now, ev, (size_t)n, &m->out);
+	ev[n] = (struct core_event){ .type = CORE_EV_BEAT, .beat_mono_ns = s->now };
+	core_step(m->core, s->now, ev, (size_t)n + s->store.up, &m->out);
 	note_detached(s, ev, n);
 	for (int i = 0; i < n; i++) {
 		free(m->inbox[i]->mem);

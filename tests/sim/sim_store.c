@@ -347,7 +347,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - s->now),
 			.own = own,
 			.master = masters[own],
-			.incarnation = (int64_t)s->store.opened_by[r->worker],
+			.incarnation = 1,
 			.beat = own ? s->now : 0,
 		};
 	}
