@@ -8,7 +8,8 @@
 
 #define COLUMNS "4ut48tu88t8"
 #define INPUT                                                                                             \
-	"WITH i AS MATERIALIZED (SELECT i.*, " PG_IS_STALE " AS stale FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], " \
+	"WITH " PG_STALE("$6", "$8", "$10", "$11")                                                               \
+	"i AS MATERIALIZED (SELECT i.*, " PG_IS_STALE " AS stale FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], " \
 	"$5::int8[], $6::text[], $7::uuid[], $8::int8[], $9::int8[], $10::text[], $11::int8[]) AS i(ord, task_id, queue, " \
 	"neg_priority, seq, worker, instance, session, lease_ns, master, incarnation)), "
 /* Nobody begins what has expired; a row that was given out before has no expiry any more. */

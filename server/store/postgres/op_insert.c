@@ -8,7 +8,8 @@
 
 #define COLUMNS "44ut484" "4b848" "8fttyyy" "tyw8tu88" "tt8t8"
 #define INPUT                                                                                                  \
-	"WITH i AS (SELECT * FROM unnest($1::int4[], $2::int4[], $3::uuid[], $4::text[], $5::int4[], "    \
+	"WITH " PG_STALE("$24", "$26", "$31", "$32")                                                                   \
+	"i AS (SELECT * FROM unnest($1::int4[], $2::int4[], $3::uuid[], $4::text[], $5::int4[], "    \
 	"$6::int8[], $7::int4[], $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], "         \
 	"$14::float8[], $15::text[], $16::text[], $17::bytea[], $18::bytea[], $19::bytea[], $20::text[], $21::bytea[], " \
 	"$22::timestamptz[], $23::int8[], $24::text[], $25::uuid[], $26::int8[], $27::int8[], $28::text[], $29::text[], " \
