@@ -742,6 +742,33 @@ static void test_reconciler_finds_what_nobody_told(void **state)
 	   { "queues a", "fill a start 500" }, { "filled a t3,t5 end", "preempt t3/1 w1#1" });
 }
 
+/* Another master has ended t1 and t2, which nobody here can run: they must not keep t3 out for ever. */
+static void test_rows_that_the_store_lacks_leave_the_window(void **state)
+{
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.window = 4; /* a queue alone may hold two */
+	script_start(&S, &cfg);
+	S.show = SHOW_FILL;
+	GO({ "task t1 gpus=1", "" }, { "task t2 gpus=1", "" }, { "ready t1,t2,t3", "" }, WORKER, { "wait 2", "queues; due" },
+	   { "due", "" }, { "queues a", "fill a start 500" }, { "filled a t3 end", "fill a after 0/2 4" },
+	   { "filled a t3 end", "preempt t3/1 w1#1" });
+}
+
+/* And where the store has none of the queue at all. */
+static void test_rows_of_a_queue_that_the_store_lacks(void **state)
+{
+	struct core_counts n;
+	script_start(&S, NULL);
+	S.show = SHOW_FILL;
+	GO({ "ready t1", "" }, { "wait 2", "queues; due" }, { "due", "" }, { "queues", "fill a start 500" }, { "ready t2", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 2);
+	GO({ "filled a end", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 1); /* t2 came while the answer was away */
+}
+
 static void test_late_fill_answer_of_claimed_rows(void **state)
 {
 	script_start(&S, NULL);
@@ -825,6 +852,8 @@ int main(void)
 		RUN(test_a_flooding_queue_leaves_room),
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
+		RUN(test_rows_that_the_store_lacks_leave_the_window),
+		RUN(test_rows_of_a_queue_that_the_store_lacks),
 		RUN(test_late_fill_answer_of_claimed_rows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
