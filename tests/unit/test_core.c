@@ -602,6 +602,14 @@ static void test_short_store_outage_does_not(void **state)
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
 }
 
+/* Nobody could judge it then: it is judged when the store is back, though nothing else happens. */
+static void test_a_lease_that_ends_in_a_short_outage(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, { "wait 9.8", "" }, { "store down", "" }, { "wait 0.5", "" }, { "store up", "close p1 unavailable" });
+	core_check(S.core);
+}
+
 static void test_a_stalled_loop_lengthens_leases(void **state)
 {
 	script_start(&S, NULL);
@@ -840,6 +848,7 @@ int main(void)
 		RUN(test_deadline_is_exact),
 		RUN(test_store_outage_begins_the_count_anew),
 		RUN(test_short_store_outage_does_not),
+		RUN(test_a_lease_that_ends_in_a_short_outage),
 		RUN(test_a_stalled_loop_lengthens_leases),
 		RUN(test_in_process_worker_has_a_short_grace),
 		RUN(test_no_grace_when_many_streams_end),
