@@ -197,10 +197,11 @@ void queue_on_filled(struct core *c, const struct core_event *ev)
 	bool contiguous = !key_before(q->cursor, q->fill_from);
 	if (whole && ev->filled.exhausted && contiguous && !q->fill_stale)
 		q->cursor = KEY_END;
-#ifndef REINS_MUTATION_NO_SWEEP_OUT /* tests/sim proves that it would notice */
+#ifdef REINS_MUTATION_NO_SWEEP_OUT /* tests/sim proves that it would notice */
+	past = whole = false;
+#endif
 	if (q->fill_sweeps && (past || (whole && (ev->filled.exhausted || !key_before(last, q->cursor)))))
 		drop_unmet(c, q);
-#endif
 	if (q->fill_sweeps) {
 		bool more = whole && !ev->filled.exhausted;
 		q->sweep = more && key_before(last, q->cursor) ? last : KEY_START;
