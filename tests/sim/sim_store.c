@@ -162,6 +162,22 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 	return x;
 }
 
+/* What `ef` points to: an instance, then a list. */
+static void keep_asked(struct msg *x, const struct core_effect *f)
+{
+	if (!f->instance && !f->n_held)
+		return;
+	size_t head = CORE_INSTANCE_LEN;
+	uint8_t *mem = xcalloc(1, head + f->n_held * sizeof(*f->held));
+	if (f->instance)
+		memcpy(mem, f->instance, CORE_INSTANCE_LEN);
+	if (f->n_held)
+		memcpy(mem + head, f->held, f->n_held * sizeof(*f->held));
+	x->ef.instance = f->instance ? mem : NULL;
+	x->ef.held = (const struct core_attempt *)(const void *)(mem + head);
+	x->asked = mem;
+}
+
 void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 {
 	static const char *const queue_names[] = { "a", "b", "c" };
@@ -174,18 +190,7 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 	}
 	if (f->queue)
 		x->ef.queue = queue_names[f->queue[0] - 'a'];
-	if (!f->instance && !f->n_held)
-		return;
-	/* The arena is gone by then. */
-	size_t head = CORE_INSTANCE_LEN;
-	uint8_t *mem = xcalloc(1, head + f->n_held * sizeof(*f->held));
-	if (f->instance)
-		memcpy(mem, f->instance, CORE_INSTANCE_LEN);
-	if (f->n_held)
-		memcpy(mem + head, f->held, f->n_held * sizeof(*f->held));
-	x->ef.instance = f->instance ? mem : NULL;
-	x->ef.held = (const struct core_attempt *)(const void *)(mem + head);
-	x->asked = mem;
+	keep_asked(x, f); /* the arena is gone by then */
 }
 
 void store_insert_direct(struct sim *s, struct master *m, int row)
@@ -207,12 +212,29 @@ static void on_late(struct sim *s, struct msg *x)
 
 static bool not_applied(const struct msg *x) { return heap_has(&x->node) && x->run == on_apply; }
 
+/* The server has the statement already, though the connection is gone: it is carried out some time, perhaps after it was
+ * sent again. */
+static void arrives_late(struct sim *s, const struct msg *x)
+{
+	struct msg *late = sim_at(s, s->now, NULL);
+	late->master = x->master;
+	late->epoch = x->epoch;
+	late->gen = x->gen;
+	late->worker = x->worker;
+	late->index = x->index;
+	late->ef = x->ef;
+	keep_asked(late, &x->ef);
+	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
+}
+
 static void lose(struct sim *s, struct master *m)
 {
 	list_each(it, &m->ops) {
 		struct msg *x = container_of(it, struct msg, link);
 		if (not_applied(x) && sim_chance(s, 50))
 			rows_apply(s, x, kind_of(x), x->again);
+		else if (STRAYS_COMPARED && not_applied(x) && s->store.up && sim_chance(s, 50))
+			arrives_late(s, x);
 		heap_remove(&s->queue, &x->node);
 		x->again = true;
 	}
