@@ -157,9 +157,6 @@ static bool held(const struct core *c, const struct core_stray *row)
 
 static void repeat_wish(struct core *c, const struct core_stray *row)
 {
-#ifdef REINS_MUTATION_NO_WISH_AGAIN /* tests/sim proves that it would notice */
-	return;
-#endif
 	struct job *j = row->cancel_wish ? job_by_attempt(c, row->at) : NULL;
 	if (!j && row->cancel_wish)
 		j = job_by_task(c, &row->at.task);
@@ -173,6 +170,9 @@ static void repeat_wish(struct core *c, const struct core_stray *row)
  * its next heartbeat lists it, or proves that it does not. */
 static void compare(struct core *c, struct worker *w, const struct core_stray *row)
 {
+#ifdef REINS_MUTATION_NO_COMPARE /* tests/sim proves that it would notice */
+	return;
+#endif
 	struct job_key key = { row->at.task, row->at.attempt };
 	struct map_node *n = map_get(&c->recovery.unknown, &key, sizeof(key));
 	struct unknown *u = n ? container_of(n, struct unknown, node) : NULL;
@@ -235,10 +235,6 @@ static bool silent(struct core *c, struct stray *s, const struct core_stray *row
 
 static void take_over(struct core *c, struct other *o)
 {
-#ifdef REINS_MUTATION_TAKE_OVER_UNBUMPED /* tests/sim proves that it would notice */
-	o->taken_at = c->now;
-	return;
-#endif
 	o->asking = true;
 	struct core_effect *f = emit(c, CORE_DO_TAKE_OVER);
 	f->master = keep_text(c, o->id);
