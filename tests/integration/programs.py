@@ -47,10 +47,12 @@ def beat(cluster, worker_id):
     return info(cluster, worker_id).last_heartbeat_at.ToMilliseconds()
 
 
-def heartbeats_go_on(cluster, worker_id, n=3):
+def heartbeats_go_on(cluster, workers, n=3):
+    """n more of a worker, or of each of several."""
+    names = [workers] if isinstance(workers, str) else list(workers)
     for _ in range(n):
-        last = beat(cluster, worker_id)  # counted back from now each time: not the same to the microsecond
-        wait_for(lambda: beat(cluster, worker_id) > last + 20, 'the next heartbeat')
+        last = {name: beat(cluster, name) for name in names}  # counted back from now each time: not the same to the microsecond
+        wait_for(lambda: all(beat(cluster, name) > last[name] + 20 for name in names), 'the next heartbeat')
 
 
 def seconds(timestamp):

@@ -289,8 +289,7 @@ def test_s12_the_master_is_away_for_a_while(make_cluster, start_worker, go):
     def back():
         return [n for n in names if (w := info(cluster, n)) and w.state == Info.CONNECTED and len(w.attempts) == 1]
     wait_for(lambda: len(back()) == len(names), lambda: f'all are back: {back()}')
-    for name in names:
-        heartbeats_go_on(cluster, name, 1)
+    heartbeats_go_on(cluster, names, 1)
     moments = [beat(cluster, n) for n in names]
     assert max(moments) - min(moments) > 20, 'heartbeats do not come all at once'
     go.touch()

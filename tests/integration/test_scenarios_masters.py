@@ -13,14 +13,15 @@ from programs import connected, ends_of, heartbeats_go_on, info, output, runs, s
 
 State, End, T = stubs.State, stubs.End, stubs.tasks
 Info = stubs.admin.WorkerInfo
-HASH = 'reins:worker:{w1}:task'
-# What each point leaves behind: the table of the task's row, whether the slot is in the worker's hash, whether the task has an
-# owner's key; and how its attempts end.
+# Longer than the tests' patience, and short enough that a worker asks for its master every few seconds (L/10).
+PATIENT = {**LONG, 'lease-ttl': '60s'}
+# What each point leaves behind: the table of the task's row, the keys that are there for certain (a heartbeat at that moment
+# may have written the others); and how its attempts end.
 POINTS = {
-    'after-preempt': ('ready', True, False, [End.SUCCEEDED]),
-    'after-claim': ('running', True, False, [End.RECALLED, End.SUCCEEDED]),
-    'after-send': ('running', True, True, [End.SUCCEEDED]),
-    'after-record': ('ended', None, None, [End.SUCCEEDED]),
+    'after-preempt': ('ready', {'slot'}, [End.SUCCEEDED]),
+    'after-claim': ('running', {'slot'}, [End.RECALLED, End.SUCCEEDED]),
+    'after-send': ('running', {'slot', 'owner'}, [End.SUCCEEDED]),
+    'after-record': ('ended', set(), [End.SUCCEEDED]),
 }
 
 
@@ -29,13 +30,18 @@ def tables_with(cluster, task_id):
     return [t for t in tables if cluster.sql(f'SELECT 1 FROM {t} WHERE task_id = %s', task_id)]
 
 
+def keys_there(cluster):
+    found = {'slot': cluster.keys.hkeys('reins:worker:{w1}:task'), 'owner': cluster.keys.keys('reins:task:*')}
+    return {name for name, keys in found.items() if keys}
+
+
 @needs_crash_points
 @pytest.mark.parametrize('way', ['eager', 'backlog'])
 @pytest.mark.parametrize('point', POINTS)
 def test_s20_the_master_dies_in_the_dispatch(make_cluster, start_worker, tmp_path, point, way):
     """Leases and the keys' TTLs are longer than the test's patience: what is put right, is put right without them."""
-    table, reserved, owned, ends = POINTS[point]
-    cluster = make_cluster(LONG)
+    table, keys, ends = POINTS[point]
+    cluster = make_cluster(PATIENT)
     journal = tmp_path / 'journal'
     request = T.SubmitTaskRequest(idempotency_key='k', spec=make_spec(
         command=['sh', '-c', f'echo $REINS_ATTEMPT >>{journal}; echo all of it; echo real >"$REINS_RESULT"']))
@@ -56,8 +62,7 @@ def test_s20_the_master_dies_in_the_dispatch(make_cluster, start_worker, tmp_pat
         t = found[0][0] if found else None
     if t:
         assert tables_with(cluster, t) == [table]
-    if reserved is not None:
-        assert bool(cluster.keys.hkeys(HASH)) == reserved and bool(cluster.keys.keys('reins:task:*')) == owned
+    assert keys <= keys_there(cluster)
     cluster.start()
     cluster.connect_anew()
     t = submit_surely(cluster, request)
@@ -70,7 +75,7 @@ def test_s20_the_master_dies_in_the_dispatch(make_cluster, start_worker, tmp_pat
 
 def test_s21_the_program_ends_while_the_master_is_down(make_cluster, start_worker, tmp_path):
     """Back on the other address of the worker's list, and later than the program's end."""
-    cluster = make_cluster(LONG).start()
+    cluster = make_cluster(PATIENT).start()
     other = f'127.0.0.1:{free_port()}'
     go = tmp_path / 'go'
     start_worker(cluster, server=f'{cluster.url},{other}')
@@ -90,7 +95,7 @@ def test_s21_the_program_ends_while_the_master_is_down(make_cluster, start_worke
         done = cluster.finished(i)
         assert (done.state, done.exit_code, len(done.attempts)) == (state, code, 1)
         # The program's own clock, at its end; and not that of the record.
-        assert float(done.result) <= seconds(done.attempts[0].finished_at) < ended < back
+        assert float(done.result) <= seconds(done.attempts[0].finished_at) < ended + 1 < back
         assert seconds(done.finished_at) == seconds(done.attempts[0].finished_at)
     assert output(cluster, t) == b'begins\nends\n'
     check(cluster, [t, well])
@@ -125,9 +130,8 @@ def test_s22_a_hundred_run_and_the_master_is_started_again(make_cluster, start_w
         finally:
             late.send_signal(signal.SIGCONT)
         connected(cluster, *workers)
-        for name in workers:
-            heartbeats_go_on(cluster, name, 2)
-            assert len(info(cluster, name).attempts) == 25
+        heartbeats_go_on(cluster, workers, 2)
+        assert [len(info(cluster, name).attempts) for name in workers] == [25] * 4
         assert len(running()) == 100
     for i in ids:
         assert cluster.finished(i).state == State.COMPLETED and ends_of(cluster, i) == [End.SUCCEEDED]
@@ -138,7 +142,7 @@ def test_s22_a_hundred_run_and_the_master_is_started_again(make_cluster, start_w
 def test_s23_recorded_and_not_acknowledged(make_cluster, make_worker):
     """A failure: said twice, it must count once, or the second attempt that is allowed is taken from the task. With the real
     worker: test_s20_…[after-record]; a success: test_master_dies.py::test_crash_point."""
-    cluster = make_cluster(LONG)
+    cluster = make_cluster(PATIENT)
     worker = make_worker(cluster, connect=False, policy=lambda task: W.Outcome(
         kind=Kind.FAILED if task.attempt == 1 else Kind.SUCCEEDED, exit_code=2 - task.attempt, result=b'%d' % task.attempt))
     cluster.start(env={'REINS_CRASH_POINT': 'after-record'})
