@@ -3,6 +3,7 @@ settings scaled down, by tests/bench/availability.py with its own and with ours.
 
 Each case takes a cluster that is not started, start_worker and a folder, checks that nothing was lost, run twice or
 invented, and says how many seconds passed from the fault until it was put right."""
+import random
 import time
 
 import stubs
@@ -29,9 +30,14 @@ def hash_key(worker):
     return 'reins:worker:{%s}:task' % worker
 
 
+def setting(cluster, name, default):
+    """In seconds; flags() made it, or it is reinsd's default."""
+    return int(cluster.flags[name].removesuffix('ms')) / 1000 if name in cluster.flags else default
+
+
 def patience(cluster):
     """What the longest wait may be: none of them waits for a TTL of the keys."""
-    return int(cluster.flags.get('lease-ttl', '10000ms').removesuffix('ms')) / 1000 + 30
+    return setting(cluster, 'lease-ttl', 10) + 30
 
 
 def ran_once(cluster, task, journal):
@@ -51,6 +57,7 @@ def worker_dies(cluster, start_worker, folder):
     runs(cluster, t)
     start_worker(cluster, 'w2')
     connected(cluster, 'w2')
+    time.sleep(random.uniform(0, setting(cluster, 'heartbeat-interval', 2)))  # at any moment between two heartbeats
     died = time.time()
     first.kill_all()
     done = cluster.finished(t, timeout=patience(cluster))
