@@ -71,6 +71,14 @@ class Worker:
         for pid in pids:
             wait_gone(pid)
 
+    def reboot(self):
+        """As when the machine goes and comes back: the boot id in the files is another one. Nothing is started."""
+        self.kill_all()
+        for f in self.state.glob('attempts/*/supervisor'):
+            data = bytearray(f.read_bytes())
+            data[24:60] = b'00000000-0000-0000-0000-000000000000'
+            f.write_bytes(data)
+
     def end_supervisors(self):
         """Of an agent that has gone: told to end their trees."""
         for pid in self.supervisors().values():

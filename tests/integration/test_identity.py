@@ -63,6 +63,19 @@ def test_a_master_with_the_wrong_store(two_stores, start_worker, go, tmp_path):
     check(right, [running, ended])
 
 
+def test_a_machine_that_was_started_again(make_cluster, start_worker):
+    """The same instance has proved that the trees are gone: what ran is given out at once, exclusive or not."""
+    cluster = make_cluster(LONG).start()
+    w = start_worker(cluster)
+    ids = [sh(cluster, '[ $REINS_ATTEMPT = 2 ] || exec sleep 300', exclusive=e) for e in (False, True)]
+    runs(cluster, *ids)
+    w.reboot()
+    w.start()
+    for t in ids:
+        assert cluster.finished(t).state == State.COMPLETED and ends_of(cluster, t) == [End.LOST, End.SUCCEEDED]
+    check(cluster, ids)
+
+
 def test_forget(two_stores, start_worker, build_dir, go, tmp_path):
     """The right store does not come back: what runs is ended, what ended is dropped, and the other master has a worker."""
     right, wrong = two_stores
