@@ -8,7 +8,7 @@ import time
 import pytest
 import stubs
 from aftermath import check
-from cluster import QUICK, REINSD, make_spec
+from cluster import QUICK, REINSD, make_spec, wait_for
 from programs import connected, ends_of, heartbeats_go_on, info, runs, seconds, sh
 from real_worker import workers
 
@@ -92,7 +92,14 @@ def test_s52_the_wall_clock_is_stepped(make_cluster, start_worker, clock, go, tm
     def at(moment):
         """A task of that run_at, which notes when it runs."""
         return sh(cluster, f'echo $REINS_TASK_ID >>{journal}', run_at=timestamp(moment))
-    waiting = []
+    def retried():
+        """One whose first attempt has failed, and whose second has to wait."""
+        retry = stubs.task.RetryPolicy(max_attempts=2)
+        retry.initial_backoff.FromMilliseconds(1500)
+        t = sh(cluster, '[ $REINS_ATTEMPT = 2 ]', retry=retry)
+        wait_for(lambda: ends_of(cluster, t) == [End.FAILED], 'its first attempt fails')
+        return t
+    waiting, again = [], []
     for off in (-HOUR, HOUR, TEN_YEARS):
         clock.step(0)
         began = time.monotonic()
@@ -100,11 +107,13 @@ def test_s52_the_wall_clock_is_stepped(make_cluster, start_worker, clock, go, tm
         runs(cluster, slow)
         due = time.time() + 1.5
         waiting.append(at(due))
+        again.append(retried())
         clock.step(off)
         waiting.append(at(due))
         heartbeats_go_on(cluster, 'w1', 8)  # longer than a lease
         ends_by_its_limit(cluster, slow, began)
         if store == 'postgres':
+            assert cluster.finished(again[-1]).state == State.COMPLETED
             for t in waiting[-2:]:
                 assert cluster.finished(t).state == State.COMPLETED
                 assert cluster.sql('SELECT dispatched_at >= run_at FROM task JOIN ended ON task_id = id WHERE id = %s', t) == [(True,)]
@@ -115,7 +124,9 @@ def test_s52_the_wall_clock_is_stepped(make_cluster, start_worker, clock, go, tm
     for t in running + waiting:
         assert cluster.finished(t).state == State.COMPLETED and ends_of(cluster, t) == [End.SUCCEEDED]
     assert sorted(journal.read_text().split()) == sorted(waiting), 'each once'
-    check(cluster, [*running, *waiting])
+    for t in again:
+        assert cluster.finished(t).state == State.COMPLETED and ends_of(cluster, t) == [End.FAILED, End.SUCCEEDED]
+    check(cluster, [*running, *waiting, *again])
 
 
 @pytest.mark.parametrize('off', [-600, 600])

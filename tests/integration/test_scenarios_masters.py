@@ -103,7 +103,7 @@ def test_s21_the_program_ends_while_the_master_is_down(make_cluster, start_worke
 
 def test_s22_a_hundred_run_and_the_master_is_started_again(make_cluster, start_worker, tmp_path):
     """It is away for longer than a lease, and one worker comes back later than the others."""
-    lease = 5
+    lease = 8
     cluster = make_cluster({**QUICK, 'lease-ttl': f'{lease}s'}).start()
     workers = {f'w{i}': start_worker(cluster, f'w{i}', slots=25, log_level='info') for i in range(4)}
     connected(cluster, *workers)

@@ -3,6 +3,7 @@ once, and every row says what shows it.
 
 A name with a path is code below the root, one without a file anywhere below tests/."""
 import ast
+import functools
 import pathlib
 import re
 import sys
@@ -20,20 +21,35 @@ NOT_SHOWN_YET = (
     'RunningTaskRecovery deletes keys without a row',
 )
 NAMED = re.compile(r'`([\w/.]+\.(?:c|py))::(\w+)`')
+tests = list((ROOT / 'tests').rglob('*.*'))
 faults, scenarios, names = [], [], set()
+
+
+@functools.cache
+def functions(path):
+    return {f.name for f in ast.parse(path.read_text()).body if isinstance(f, ast.FunctionDef)}
+
+
+@functools.cache
+def text_of(path):
+    return path.read_text()
+
+
+@functools.cache
+def below_tests(file):
+    return [p for p in tests if p.name == file]
 
 
 def has(path, name):
     """A function of a Python file; of a C file what begins at the left edge: a function, a table, an SQL text."""
-    text = path.read_text()
     if path.suffix == '.py':
-        return any(isinstance(f, ast.FunctionDef) and f.name == name for f in ast.parse(text).body)
-    return re.search(rf'^[a-z](?:.*\W)?{name}(?:\(|\[|\s*=).*(?<!;)$', text, re.M) is not None
+        return name in functions(path)
+    return re.search(rf'^[a-z](?:.*\W)?{name}(?:\(|\[|\s*=).*(?<!;)$', text_of(path), re.M) is not None
 
 
 def check(where, file, name):
     names.add((file, name))
-    found = [ROOT / file] if '/' in file else sorted((ROOT / 'tests').rglob(file))
+    found = [ROOT / file] if '/' in file else below_tests(file)
     if len(found) != 1 or not found[0].exists():
         faults.append(f'{where}: there is no {file}, or several')
     elif not has(found[0], name):
