@@ -130,7 +130,7 @@ static void on_submit(struct sim *s, struct msg *m) { client_submit(s, m->index)
 
 static void prepare_tasks(struct sim *s)
 {
-	s->exclusives = sim_chance(s, 50);
+	s->exclusives = sim_chance(s, s->takes_over ? 80 : 50);
 	for (int i = 0; i < s->n_tasks; i++) {
 		s->tasks[i] = (struct client_task){
 			.priority = sim_chance(s, 30) ? (int)sim_between(s, -2, 2) : 0,
@@ -157,7 +157,7 @@ static void prepare(struct sim *s)
 		s->cfg.master_ttl_ns = sim_between(s, 4, 8) * NS_PER_S;
 		s->cfg.master_ttl_exclusive_ns = s->cfg.master_ttl_ns + sim_between(s, 0, 8) * NS_PER_S;
 	}
-	s->n_masters = sim_chance(s, 40) ? 1 : (int)sim_between(s, 2, SIM_MASTERS);
+	s->n_masters = !s->takes_over && sim_chance(s, 40) ? 1 : (int)sim_between(s, 2, SIM_MASTERS);
 	s->n_workers = (int)sim_between(s, 1, SIM_WORKERS);
 	s->n_tasks = (int)sim_between(s, 1, SIM_TASKS);
 	s->race_percent = sim_chance(s, 70) ? (int)sim_between(s, 1, 30) : 0;

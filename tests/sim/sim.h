@@ -171,6 +171,7 @@ struct master {
 	size_t next_effect;      /* of a turn that stopped in the middle */
 	bool mid_turn;
 	int64_t crash_in, pause_in, crash_in_answers; /* effects, answers of the store until then; -1: no */
+	int64_t cut_in;          /* statements until its connections to the store break; -1: no */
 	/* its connections */
 	bool store_cut, lease_cut;  /* a partition */
 	bool reach, store_up;       /* the store; what it knows of that */

@@ -84,7 +84,7 @@ static void check_take_back(struct sim *s, const struct master *m, const struct 
 	check_silent(s, m, f);
 	const struct row *r = &s->store.rows[row_of(&f->at.task)];
 	int w = r->worker;
-	if (w < 0 || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
+	if (r->state != ROW_RUNNING || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
 		return;
 	/* Who heard it itself counts by its own clock, others by what is stored. */
 	bool heard = f->session == m->detached_session[w], jumps = s->store.wall != 0;

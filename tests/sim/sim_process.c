@@ -122,7 +122,7 @@ void master_start(struct sim *s, int i)
 	m->opened = m->beating = m->turn_set = m->mid_turn = false;
 	m->incarnation = 0;
 	m->lease_since = s->lease.up && !m->lease_cut ? s->now : INT64_MAX;
-	m->crash_in = m->pause_in = m->crash_in_answers = -1;
+	m->crash_in = m->pause_in = m->crash_in_answers = m->cut_in = -1;
 	m->paused_until = 0;
 	m->store_up = m->reach = store_reachable(s, m);
 	m->listens_from = m->store_down_at = master_now(s, m);
@@ -201,6 +201,7 @@ void master_deposed(struct sim *s, struct master *m)
 {
 	sim_trace(s, "%s finds that another has taken over", master_name(s, m));
 	m->opened = false;
+	memset(m->detached_until, 0, sizeof(m->detached_until));
 	for (uint64_t i = 1; i <= s->n_conns; i++) {
 		if (s->conns[i].epoch != m->epoch || s->conns[i].closed[0])
 			continue;

@@ -73,6 +73,8 @@ void net_part(struct sim *s, int worker, int master, int64_t until);
 /* ---- sim_fault.c ---- */
 void fault_prepare(struct sim *s);
 void fault_heal(struct sim *s);
+/* Its connections to the store break, for a moment. */
+void fault_cut_store(struct sim *s, int master);
 
 /* ---- sim_process.c ---- */
 static inline bool master_stands(const struct sim *s, const struct master *m) { return m->paused_until > s->now; }

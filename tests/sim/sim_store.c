@@ -181,6 +181,9 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 	}
 	list_push_back(&m->ops, &x->link);
 	send(s, m, x);
+	if (m->cut_in == 0)
+		fault_cut_store(s, x->master);
+	m->cut_in -= m->cut_in >= 0;
 	return x;
 }
 
