@@ -87,8 +87,9 @@ static void send(struct core *c, struct job *j)
 	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
-	if (stale && stale->session > j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+	if (stale && stale->session >= j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds.  Or this very one
+		 * adopted it while the claim was lost with a connection: sent again, it found the row as if it had won it. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;

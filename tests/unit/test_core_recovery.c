@@ -407,6 +407,17 @@ static void test_stale_claim(void **state)
 	SAYS("hello p4 w2; opened p4 w2 #3", "open w2 p4; welcome p4 w2#3; preempt t2/1 w2#3");
 }
 
+/* Sent again after its connection was lost, a claim finds the row as this session adopted it: it is not sent twice. */
+static void test_claim_of_an_adopted_row(void **state)
+{
+	script_run(&S, "hello p1 w1 slots=2 held=t1/1; opened p1 w1 #4 adopt=t1/1");
+	SAYS("ready t1/1", "preempt t1/2 w1#4"); /* read before that */
+	SAYS("preempted t1/2 ok", "claim t1/2 w1#4");
+	SAYS("claimed t1/1 won", "");
+	SAYS("hb p1 n=1 held=t1/1", "hback p1 n=1");
+	SAYS("hb p1 n=2", "hback p1 n=2; release t1/1 w1; back t1/1 #4 unlisted");
+}
+
 /* After nine tenths of 120 s without a beat in the store, and until the next one. */
 static void test_exclusive_not_renewed(void **state)
 {
@@ -476,7 +487,7 @@ int main(void)
 		T(test_fresh_hb), T(test_hb_of_another_session), T(test_without_redis), T(test_exclusive_of_another_master),
 		T(test_only_exclusive), T(test_take_over_counts_own_time), T(test_taken_over_worker_comes),
 		T(test_unknown_row), T(test_unknown_row_of_a_lost_worker), T(test_wish_again),
-		T(test_deposed), T(test_deposed_while_opening), T(test_stale_claim), T(test_exclusive_not_renewed),
+		T(test_deposed), T(test_deposed_while_opening), T(test_stale_claim), T(test_claim_of_an_adopted_row), T(test_exclusive_not_renewed),
 		T(test_outage_counts_anew), T(test_short_outage), T(test_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
