@@ -47,7 +47,7 @@ static void beat(struct sim *s, int w, const struct core_effect *f)
 		l->hash[w][i] = f->held[i];
 }
 
-static void on_preempted(struct sim *s, struct msg *m)
+static void on_answer(struct sim *s, struct msg *m)
 {
 	if (m->epoch != s->m.epoch || !s->m.up)
 		return;
@@ -58,13 +58,21 @@ static void on_preempted(struct sim *s, struct msg *m)
 
 void lease_effect(struct sim *s, const struct core_effect *f)
 {
+	if (f->type == CORE_DO_KEYS) {
+		/* There are no owner keys here, and no hash without an hb. */
+		struct msg *m = sim_at(s, s->now + sim_latency(s) / 4, on_answer);
+		m->epoch = s->m.epoch;
+		m->ev.type = CORE_EV_KEYS;
+		m->ev.keys.ok = s->lease.up;
+		return;
+	}
 	int w = (int)strtol(f->worker + 1, NULL, 10);
 	if (f->type == CORE_DO_RELEASE) {
 		release(s, w, f);
 	} else if (f->type == CORE_DO_LEASE_BEAT) {
 		beat(s, w, f);
 	} else if (f->type == CORE_DO_PREEMPT) {
-		struct msg *m = sim_at(s, s->now + sim_latency(s) / 4, on_preempted);
+		struct msg *m = sim_at(s, s->now + sim_latency(s) / 4, on_answer);
 		m->epoch = s->m.epoch;
 		m->ev.type = CORE_EV_PREEMPTED;
 		m->ev.at = f->at;

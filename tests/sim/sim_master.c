@@ -68,9 +68,12 @@ static void execute(struct sim *s, const struct core_effect *f)
 	case CORE_DO_PREEMPT:
 	case CORE_DO_RELEASE:
 	case CORE_DO_LEASE_BEAT:
+	case CORE_DO_KEYS:
 		lease_effect(s, f);
 		return;
 	case CORE_DO_OWN:
+	case CORE_DO_DISOWN:
+	case CORE_DO_DROP_HASH:
 	case CORE_DO_DROP:
 	case CORE_DO_WORKER_GONE:
 		return;

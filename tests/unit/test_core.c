@@ -261,12 +261,12 @@ static void test_outcome(void **state)
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1; ready t2", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "release t1/1 w1; record t1/1 tok=7; preempt t2/1 w1#1" },
 	   { "outcome p1 t1/1 tok=8 ok", "drop tok=8" },
-	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 held=t2/1" },
-	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 held=t2/1" }, /* an outcome on its way is not compared */
+	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 slots=t2/1" },
+	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 slots=t2/1" }, /* an outcome on its way is not compared */
 	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" },
-	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 held=t2/1" }, /* the ack was on its way */
-	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 held=t2/1" },
-	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 held=t2/1" });
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 slots=t2/1" }, /* the ack was on its way */
+	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 slots=t2/1" },
+	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 slots=t2/1" });
 }
 
 static void test_outcome_of_an_unknown_attempt_is_the_stores_to_judge(void **state)
@@ -413,11 +413,11 @@ static void test_adopted(void **state)
 	S.show = SHOW_BEAT;
 	GO({ "hello p1 w1 slots=3 held=t1/2,t2/1,t3/1", "open w1 p1 held=t1/2,t2/1,t3/1" },
 	   { "opened p1 w1 #4 adopt=t1/2 wish=t2/1 fence=t3/1 requeue=t4/1",
-	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1,t3/1" },
+	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1 slots=t3/1" },
 	   /* three slots are used; t4 waits */
 	   { "outcome p1 t3/1 tok=1 fail", "record t3/1 tok=1; preempt t4/2 w1#4" },
-	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1,t4/2" },
-	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2,t4/2" });
+	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1 slots=t4/2" },
+	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2 slots=t4/2" });
 }
 
 static void test_earlier_session_is_dropped(void **state)
