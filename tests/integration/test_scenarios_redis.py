@@ -118,6 +118,11 @@ class Load:
         assert not self.failed, self.failed
 
 
+def lease_is_down(cluster):
+    info = cluster.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=30)
+    return info.lease == info.DOWN
+
+
 class Killed:
     """What it held is gone."""
     def __init__(self, redis_server):
@@ -153,10 +158,11 @@ def test_s31_redis_stopped_under_load(make_cluster, make_worker, how):
         redis.stop()
         try:
             stopped = time.monotonic()
-            # Ends are recorded at once, and what was running before is among them.
+            # Ends are recorded at once, of what ran before too: while nobody knows of the outage yet, and when it is known.
             for ref in refs[:2]:
                 holder.outcome(ref)
                 assert holder.wait_verdict(ref) == Verdict.RECORDED
+                wait_for(lambda: lease_is_down(cluster), 'Redis counts as down')
             later = holder.wait_dispatch(cluster.submit(handler='held').id)
             while time.monotonic() < stopped + 3:
                 load.more(20)
