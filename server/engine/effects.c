@@ -443,6 +443,21 @@ static void do_runs(struct engine *e, const struct core_effect *x)
 	submit(e, op, STORE_RUNS, on_runs);
 }
 
+static void do_disown(struct engine *e, const struct core_effect *x)
+{
+	struct lease_owner owner = { x->at.task, x->at.attempt, x->worker, x->session };
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&x->at.task, id);
+	log_debug("lease", id, "attempt %d of %s does not run: its owner key goes", (int)x->at.attempt, x->worker);
+	lease_disown(e->lease, &owner, 1);
+}
+
+static void do_drop_hash(struct engine *e, const struct core_effect *x)
+{
+	log_debug("lease", x->worker, "no hb: its hash goes");
+	lease_drop_hash(e->lease, x->worker);
+}
+
 static void touch(struct engine *e, struct engine_peer *p)
 {
 	if (list_empty(&p->dirty))
@@ -506,8 +521,8 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 	case CORE_DO_RELEASE: lease_release(e->lease, &owner, 1); break;
 	case CORE_DO_KEYS: lease_scan(e->lease, x->cursor, (uint64_t)(uintptr_t)engine_op_new(e, x)); break;
 	case CORE_DO_RUNS: do_runs(e, x); break;
-	case CORE_DO_DISOWN: lease_disown(e->lease, &owner, 1); break;
-	case CORE_DO_DROP_HASH: lease_drop_hash(e->lease, x->worker); break;
+	case CORE_DO_DISOWN: do_disown(e, x); break;
+	case CORE_DO_DROP_HASH: do_drop_hash(e, x); break;
 	case CORE_DO_RECORD: do_record(e, x); break;
 	case CORE_DO_DROP: do_drop(e, x); break;
 	case CORE_DO_TAKE_BACK: do_take_back(e, x); break;
