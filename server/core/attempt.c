@@ -384,6 +384,10 @@ static void late(struct core *c, struct job *j, const struct core_event *ev)
 	worker_refresh(c, w, false);
 	if (w->peer)
 		emit_stop(c, w, job_at(j), CORE_STOP_RECALLED);
+#ifdef REINS_MUTATION_NO_RECALL_WAIT /* tests/sim proves that it would notice */
+	take_back(c, j, CORE_CAUSE_RECALLED);
+	return;
+#endif
 	if (j->t.exclusive)
 		job_set_state(c, j, JOB_RECALLING);
 	else
@@ -541,6 +545,9 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 	const struct peer *p = peer_find(c, ev->peer);
 	struct worker *w = p ? p->worker : NULL;
 	struct job *j = job_by_attempt(c, ev->at);
+#ifdef REINS_MUTATION_ACK_BEFORE_COMMIT /* tests/sim proves that it would notice */
+	ack(c, ev->peer, ev->at, CORE_RECORD_RECORDED);
+#endif
 	if (j && j->worker == w) {
 		job_input(c, j, IN_OUTCOME, ev);
 		return;
