@@ -87,8 +87,10 @@ static void send(struct core *c, struct job *j)
 	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
-	if (stale && stale->session > j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+	if (stale && stale->session >= j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. Or this very session
+		 * has adopted it, and a claim that was sent twice takes the row for its own: nobody knows an attempt before the
+		 * claim that makes it is answered. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;

@@ -447,6 +447,18 @@ static void test_claim_answered_after_the_session_ended(void **state)
 	   { "claimed t1/1 won", "back t1/1 #1 unsent" }, { "taken t1/1 #1 pending", "preempt t1/2 w1#2" });
 }
 
+/* Given out by another master, adopted here, and then a claim from an old window, which the store settles after a lost
+ * connection, finds the row with this worker and session and takes it for its own. */
+static void test_claim_that_finds_what_was_adopted(void **state)
+{
+	script_start(&S, NULL);
+	GO({ "ready t1", "" }, { "hello p1 w1 slots=2 held=t1/1", "open w1 p1 held=t1/1" },
+	   { "opened p1 w1 #3 adopt=t1/1", "welcome p1 w1#3; preempt t1/1 w1#3" }, { "preempted t1 ok", "claim t1/1 w1#3" }, { "claimed t1/1 won", "" },
+	   /* One slot is taken, not two. */
+	   { "submit t2", "preempt t2/1 w1#3" }, { "outcome p1 t1/1 tok=1 ok", "record t1/1 tok=1" },
+	   { "recorded p1 t1/1 tok=1 recorded", "ack t1/1 p1 recorded" });
+}
+
 static void test_eager_insert_answered_after_the_stream_ended(void **state)
 {
 	script_start(&S, NULL);
@@ -831,7 +843,7 @@ int main(void)
 		RUN(test_adopted),
 		RUN(test_earlier_session_is_dropped),
 		RUN(test_numbers_start_anew_with_the_session),
-		RUN(test_claim_answered_after_the_session_ended),
+		RUN(test_claim_answered_after_the_session_ended), RUN(test_claim_that_finds_what_was_adopted),
 		RUN(test_eager_insert_answered_after_the_stream_ended),
 		RUN(test_preempt_answered_while_a_session_opens),
 		RUN(test_taken_back_and_adopted_cross),
