@@ -1,7 +1,8 @@
 /* A page of keys: what SCAN named, then what each of these holds.  Pure: redis.c puts the commands.
  *
  * Owner keys are read whole; of a worker's hash only whether an hb stands beside it, since with one the next beat sets it
- * right.  Names and values that are not of the table's own form are nobody's here: left alone. */
+ * right.  Names and values that are not of the table's own form are nobody's here: left alone.  Of a cluster SCAN names the
+ * keys of the node that answers, which are all that this connection can touch. */
 #ifndef REINS_LEASE_REDIS_SCAN_H
 #define REINS_LEASE_REDIS_SCAN_H
 
