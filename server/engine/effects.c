@@ -606,7 +606,8 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	}
 	struct core_event *ev = engine_event(e, CORE_EV_SUBMIT);
 	ev->token = (uint64_t)(uintptr_t)s;
-	ev->due_in_ns = s->due_in_ns;
+	/* Whether a run_at has come says the database, by its own clock: never given out together with the insert. */
+	ev->due_in_ns = s->ins.run_at_wall_us ? max_i64(s->due_in_ns, 1) : s->due_in_ns;
 	ev->task = s->ins.task;
 	ev->at.task = s->ins.task.id;
 	ev->spec = s->ins.spec;

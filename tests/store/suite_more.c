@@ -120,6 +120,23 @@ void cancel_everywhere(void **state)
 	store_op_done_fields(&g.op);
 }
 
+/* Whoever ran a lost attempt of it may neither go on nor have been right. */
+void cancelled_closes(void **state)
+{
+	struct core_task t;
+	int64_t s = session("w-shut");
+	struct core_attempt at = running(&t, "w-shut", s);
+	struct store_take_back o = take_back(at, s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&o.op);
+	assert_int_equal(cancel(t.id).ret_verdict, STORE_CANCEL_DONE);
+	struct store_session_open again = session_open("w-shut", 1, &at, 1);
+	assert_int_equal(again.ret_n_adopted, 0);
+	assert_int_equal(again.ret_n_fenced, 1);
+	store_op_done_fields(&again.op);
+	assert_int_equal(record(at, "w-shut", STORE_SUCCEEDED), CORE_RECORD_FENCED);
+	assert_int_equal(state_of(t.id), STORE_CANCELLED);
+}
+
 void wish_beats(void **state)
 {
 	/* … a loss, a retry, a give-back; not a success. */

@@ -9,6 +9,7 @@ void lost_limit(void **state);
 void open_attempt_may_succeed(void **state);
 void given_out_closes(void **state);
 void cancel_everywhere(void **state);
+void cancelled_closes(void **state);
 void wish_beats(void **state);
 void sessions_grow(void **state);
 void session_list(void **state);

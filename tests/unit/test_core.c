@@ -385,6 +385,16 @@ static void test_not_listed(void **state)
 	   { "taken t1/1 #1 fenced", "" }, { "hb p1 n=3 seen=1", "hback p1 n=3" });
 }
 
+static void test_an_outcome_in_flight_is_not_compared(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "hb p1 n=1 seen=1", "hback p1 n=1" },
+	   { "hb p1 n=2 seen=1 held=t1/1", "hback p1 n=2" }, { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" },
+	   /* and of one that was acknowledged a heartbeat may still tell */
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3" }, { "hb p1 n=4 seen=1", "hback p1 n=4" });
+}
+
 static void test_listed_counts_as_accepted(void **state)
 {
 	script_start(&S, NULL);
@@ -837,6 +847,7 @@ int main(void)
 		RUN(test_exclusive_is_recalled_when_the_worker_answers),
 		RUN(test_exclusive_recall_ends_by_the_list),
 		RUN(test_not_listed),
+		RUN(test_an_outcome_in_flight_is_not_compared),
 		RUN(test_listed_counts_as_accepted),
 		RUN(test_unknown_is_fenced),
 		RUN(test_heartbeat_of_a_replaced_stream_is_nothing),
