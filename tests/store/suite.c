@@ -364,6 +364,7 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(metrics_of_adopted), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
 	cmocka_unit_test(strays_pages), cmocka_unit_test(strays_show_the_beat),
+	cmocka_unit_test(runs_by_attempt_and_worker),
 	cmocka_unit_test(worker_row), cmocka_unit_test(workers_pages), cmocka_unit_test(drain_holds),
 	cmocka_unit_test(gone_until_it_comes), cmocka_unit_test(detached_until_it_comes),
 	cmocka_unit_test(ends_table), cmocka_unit_test(delay_of_the_row), cmocka_unit_test(retry_puts_back),

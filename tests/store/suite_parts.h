@@ -29,6 +29,7 @@ void list_leaves_out(void **state);
 void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+void runs_by_attempt_and_worker(void **state);
 /* suite_logs.c */
 void logs(void **state);
 void logs_gaps_and_tails(void **state);
