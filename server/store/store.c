@@ -5,6 +5,29 @@
 #include "server/store/store_metrics.h"
 #include "server/store/workers.h"
 
+const char *store_kind_name(enum store_kind kind)
+{
+	static const char *const names[STORE_KINDS] = {
+		[STORE_INSERT] = "insert", [STORE_CLAIM] = "claim", [STORE_RECORD] = "record", [STORE_TAKE_BACK] = "take_back",
+		[STORE_CANCEL] = "cancel", [STORE_RETRY] = "retry", [STORE_SESSION_OPEN] = "session_open",
+		[STORE_STARTED] = "started", [STORE_FILL] = "fill", [STORE_QUEUES] = "queues", [STORE_DUE] = "due",
+		[STORE_EXPIRE] = "expire", [STORE_STRAYS] = "strays", [STORE_LOG_APPEND] = "log_append",
+		[STORE_LOG_READ] = "log_read", [STORE_METRICS] = "metrics", [STORE_METRICS_READ] = "metrics_read",
+		[STORE_GET] = "get", [STORE_LIST] = "list", [STORE_WORKERS] = "workers", [STORE_WORKER_GONE] = "worker_gone",
+		[STORE_DETACHED] = "detached", [STORE_DRAIN] = "drain", [STORE_MASTER_OPEN] = "master_open", [STORE_BEAT] = "beat",
+	};
+	return names[kind];
+}
+
+void store_tell(struct store *s, struct store_op *op)
+{
+	if (op->kind < STORE_KINDS) { /* a store may have kinds of its own */
+		s->results[op->kind][op->result]++;
+		histogram_add(&s->took[op->kind], clock_mono_ns() - op->submitted_mono_ns);
+	}
+	op->done(op);
+}
+
 #define CLEAR(p) (free(p), (p) = NULL)
 
 static void mem_done(void **memory)

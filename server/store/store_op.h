@@ -40,6 +40,7 @@ enum store_result {
 	STORE_OK,
 	STORE_UNAVAILABLE, /* away, or its queue is full (op.text says which) */
 	STORE_REFUSED,     /* the content can't be stored; op.text says why */
+	STORE_RESULTS
 };
 
 struct store_op {
@@ -49,7 +50,9 @@ struct store_op {
 	bool maybe_done;
 	char text[160];
 	void (*done)(struct store_op *op);
-	uint16_t sent, tries; /* the store's while submitted */
+	/* the store's while submitted */
+	uint16_t sent, tries;
+	int64_t submitted_mono_ns;
 };
 
 static inline bool store_state_is_final(enum store_state s)
