@@ -21,6 +21,7 @@ static int open_postgres(struct loop *loop, const char *url, const struct stores
 	pg_store_config_default(&c);
 	c.url = url;
 	c.connections = o->connections;
+	c.statement_timeout_ns = o->timeout_ns;
 	c.lost_limit = o->lost_limit;
 	c.log_retention_ns = o->log_retention_ns;
 	c.on_state = o->on_state;
