@@ -88,6 +88,8 @@ static int open_store(struct server *s)
 	struct stores_options o = {
 		.connections = (int32_t)s->cfg.store_connections,
 		.timeout_ns = s->cfg.store_timeout_ns,
+		.max_queued = s->cfg.store_queue,
+		.max_queued_bytes = s->cfg.store_queue_bytes,
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.max_log_sum = s->cfg.max_log_sum,
 		.log_retention_ns = s->cfg.log_retention_ns,

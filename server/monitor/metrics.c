@@ -41,6 +41,7 @@ static void store(struct exposition *x, const struct store *s)
 	exposition_one(x, "reins_store_queued_operations_limit", GAUGE, "Above it further ones are refused.", s->max_queued);
 	exposition_one(x, "reins_store_queued_bytes", GAUGE, "What they hold.", s->queued_bytes);
 	exposition_one(x, "reins_store_queued_bytes_limit", GAUGE, "Above it further ones are refused.", s->max_queued_bytes);
+	exposition_one(x, "reins_store_queue_full_total", COUNTER, "Operations refused for that.", s->refused_full);
 	exposition_family(x, "reins_store_operations_total", COUNTER, "Answered operations of the store by kind and result.");
 	for (int k = 0; k < STORE_KINDS; k++)
 		for (int r = 0; r < STORE_RESULTS; r++) {

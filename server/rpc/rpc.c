@@ -60,7 +60,8 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 	if (op->result == STORE_REFUSED) {
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
 	} else {
-		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away: %s%s", op->text,
+		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
+			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,
 			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
 		r.retry_after_ms = 1000;
 	}

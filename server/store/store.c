@@ -1,4 +1,6 @@
 /* What all stores share: freeing answers. */
+#include <stdio.h>
+
 #include "server/store/mem.h"
 #include "server/store/store.h"
 #include "server/store/store_logs.h"
@@ -17,6 +19,22 @@ const char *store_kind_name(enum store_kind kind)
 		[STORE_DETACHED] = "detached", [STORE_DRAIN] = "drain", [STORE_MASTER_OPEN] = "master_open", [STORE_BEAT] = "beat",
 	};
 	return names[kind];
+}
+
+bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes)
+{
+	op->queue_full = s->queued + items > s->max_queued || s->queued_bytes + bytes > s->max_queued_bytes;
+	s->queued += items;
+	s->queued_bytes += bytes;
+	if (!op->queue_full)
+		return true;
+	s->refused_full++;
+	op->result = STORE_UNAVAILABLE;
+	op->maybe_done = false;
+	snprintf(op->text, sizeof(op->text), "its queue is full (%lld operations, %lld KiB; at most %lld and %lld KiB)",
+		 (long long)(s->queued - items), (long long)(s->queued_bytes - bytes) >> 10, (long long)s->max_queued,
+		 (long long)s->max_queued_bytes >> 10);
+	return false;
 }
 
 void store_tell(struct store *s, struct store_op *op)

@@ -196,6 +196,7 @@ struct store {
 	/* Accepted and not answered, members of groups counted one by one, and what they hold; the limits of both. */
 	int64_t queued, queued_bytes, max_queued, max_queued_bytes;
 	/* for metrics */
+	int64_t refused_full; /* over the limits */
 	int64_t results[STORE_KINDS][STORE_RESULTS], batches_done[STORE_KINDS];
 	struct histogram took[STORE_KINDS]; /* from submit to done */
 };
@@ -206,8 +207,10 @@ static inline void store_submit(struct store *s, struct store_op *op)
 	s->ops->submit(s, op);
 }
 
-/* For stores: counts the answer and calls done. */
+/* For stores: counts the answer, and calls done. */
 void store_tell(struct store *s, struct store_op *op);
+/* For stores: counts in what is submitted.  False: over a limit; the operation has its result and text, and is to be told. */
+bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes) MUST_CHECK;
 const char *store_kind_name(enum store_kind kind); /* "insert" */
 static inline void store_free(struct store *s) { if (s) s->ops->free(s); }
 /* Frees the ret_ memory of an operation, whichever its kind; NULL-safe for what was not set. */

@@ -38,7 +38,7 @@ enum store_kind {
 
 enum store_result {
 	STORE_OK,
-	STORE_UNAVAILABLE, /* away, or its queue is full (op.text says which) */
+	STORE_UNAVAILABLE, /* away, or (op.queue_full) too much waits for it */
 	STORE_REFUSED,     /* the content can't be stored; op.text says why */
 	STORE_RESULTS
 };
@@ -47,7 +47,7 @@ struct store_op {
 	struct list node; /* the store's while submitted */
 	enum store_kind kind;
 	enum store_result result;
-	bool maybe_done;
+	bool maybe_done, queue_full;
 	char text[160];
 	void (*done)(struct store_op *op);
 	/* the store's while submitted */

@@ -45,17 +45,21 @@ static int64_t weight(const struct store_op *op)
 
 /* ---- answers ---- */
 
-void pg_store_answer(struct pg_store *s, struct store_op *op, enum store_result result, const char *text)
+static void answered(struct pg_store *s, struct store_op *op)
 {
-	struct pg_queue *q = &s->queues[op->kind];
-	op->result = result;
-	op->maybe_done = false;
-	snprintf(op->text, sizeof(op->text), "%s", text);
-	q->n_ops--;
+	s->queues[op->kind].n_ops--;
 	s->base.queued -= items(op);
 	s->base.queued_bytes -= weight(op);
 	list_push_back(&s->answers, &op->node);
 	mark(s);
+}
+
+void pg_store_answer(struct pg_store *s, struct store_op *op, enum store_result result, const char *text)
+{
+	op->result = result;
+	op->maybe_done = false;
+	snprintf(op->text, sizeof(op->text), "%s", text);
+	answered(s, op);
 }
 
 void pg_store_requeue(struct pg_store *s, struct store_op *op)
@@ -311,13 +315,10 @@ static void submit(struct store *base, struct store_op *op)
 	struct pg_queue *q = &s->queues[op->kind];
 	op->sent = op->tries = 0;
 	op->maybe_done = false;
-	int64_t n = items(op), bytes = weight(op);
-	bool full = base->queued + n > base->max_queued || base->queued_bytes + bytes > base->max_queued_bytes;
+	bool taken = store_take(base, op, items(op), weight(op));
 	q->n_ops++;
-	base->queued += n;
-	base->queued_bytes += bytes;
-	if (full)
-		pg_store_answer(s, op, STORE_UNAVAILABLE, "the store's queue is full");
+	if (!taken)
+		answered(s, op);
 	else if (!s->base.up && !pg_kinds[op->kind].kept)
 		pg_store_answer(s, op, STORE_UNAVAILABLE, s->base.down_text);
 	else

@@ -214,13 +214,11 @@ static void flush(struct loop_dirty *d)
 static void submit(struct store *base, struct store_op *op)
 {
 	struct sq_store *s = container_of(base, struct sq_store, base);
-	int64_t items = sq_op_items(op), bytes = sq_op_bytes(op);
-	bool full = base->queued + items > base->max_queued || base->queued_bytes + bytes > base->max_queued_bytes;
+	bool taken = store_take(base, op, sq_op_items(op), sq_op_bytes(op));
 	bool waits = sq_kinds[op->kind].kept && !s->stays_down;
-	base->queued += items;
-	base->queued_bytes += bytes;
-	if (full || (!s->base.up && !waits)) {
-		sq_op_fail(op, STORE_UNAVAILABLE, full ? "the store's queue is full" : s->base.down_text);
+	if (!taken || (!s->base.up && !waits)) {
+		if (taken)
+			sq_op_fail(op, STORE_UNAVAILABLE, s->base.down_text);
 		list_push_back(&s->answers, &op->node);
 	} else {
 		list_push_back(&s->lanes[sq_kinds[op->kind].lane].gathering, &op->node);
