@@ -44,6 +44,11 @@ def metrics(cluster):
     return parse(body)
 
 
+def brief(cluster):
+    """What of them fits into the message of a failed test."""
+    return {k: v for k, v in metrics(cluster).items() if v and '_bucket' not in k and 'kind=' not in k}
+
+
 def readyz(cluster):
     return get(cluster, '/readyz')[:2]
 

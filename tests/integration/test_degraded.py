@@ -9,7 +9,7 @@ from aftermath import check
 from angry_redis import AngryRedis
 from cluster import PATIENCE, wait_for
 from fake_worker import hold, success
-from monitor import lines, metrics, readyz
+from monitor import brief, lines, metrics, readyz
 from test_outages import keys_are_right
 
 State, A = stubs.State, stubs.admin
@@ -169,7 +169,7 @@ def test_s32_redis_is_full(make_cluster, make_worker):
         # Heartbeats find their keys gone, and write them anew.
         evicting = wait_for(
             lambda: (lambda m: m if m['reins_lease_table_missing_keys_total'] >= back['reins_lease_table_missing_keys_total'] + 2
-                     else None)(metrics(cluster)), lambda: f'{metrics(cluster)}')
+                     else None)(metrics(cluster)), lambda: brief(cluster))
         ids += run_some(cluster, 20)
         assert evicting['reins_lease_table_up'] == 1
         assert not worker.stops

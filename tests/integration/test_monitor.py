@@ -7,7 +7,7 @@ import grpc
 import pytest
 from cluster import PATIENCE, wait_for
 from fake_worker import hold
-from monitor import get, metrics, readyz
+from monitor import brief, get, metrics, readyz
 
 
 def exchange(cluster, *pieces):
@@ -105,7 +105,7 @@ def test_what_is_counted(cluster, make_worker):
         cluster.submit(command=[''])
     except grpc.RpcError:
         pass
-    m = wait_for(lambda: (lambda m: m if m['reins_ready_tasks'] == 2 else None)(metrics(cluster)), lambda: metrics(cluster))
+    m = wait_for(lambda: (lambda m: m if m['reins_ready_tasks'] == 2 else None)(metrics(cluster)), lambda: brief(cluster))
     assert m['reins_worker_sessions'] == m['reins_workers'] == 1
     assert m['reins_worker_slots'] == m['reins_worker_slots_used'] == m['reins_running_attempts'] == 3
     assert m['reins_store_up'] == m['reins_lease_table_up'] == m['reins_ready'] == 1

@@ -12,7 +12,7 @@ import stubs
 from aftermath import check
 from cluster import PATIENCE, QUICK, make_spec, wait_for
 from fake_worker import Verdict, hold, success
-from monitor import lines, metrics, readyz
+from monitor import brief, lines, metrics, readyz
 from refusals import refused, retry_after
 
 State, T, A = stubs.State, stubs.tasks, stubs.admin
@@ -44,7 +44,7 @@ def back(cluster, outages=1):
     """It is back, by itself, and nothing waits any more."""
     wait_for(lambda: cluster.health() == 'SERVING', lambda: f'ready again: {readyz(cluster)}')
     m = wait_for(lambda: (lambda m: m if m['reins_store_queued_operations'] <= 1 else None)(metrics(cluster)),
-                 lambda: f'nothing waits: {metrics(cluster)}')
+                 lambda: f'nothing waits: {brief(cluster)}')
     assert m['reins_store_outages_total'] == outages and m['reins_store_down_seconds_total'] > 0
     assert readyz(cluster) == (200, 'ready\n')
     return m
