@@ -216,6 +216,28 @@ def test_smart_shutdown(make_cluster, make_worker):
     check(cluster, ids + [cluster.submit().id])
 
 
+def test_workers_come_while_it_is_away(make_cluster, start_worker):
+    """A master that starts without its store: workers try again and again, and neither's log says so again and again."""
+    cluster = make_cluster(FAST)
+    cluster.postgres.stop()
+    try:
+        cluster.start(wait=False)
+        wait_for(lambda: cluster.health('liveness') == 'SERVING', 'liveness')
+        workers = [start_worker(cluster, name=f'r{i}') for i in range(2)]
+        wait_for(lambda: metrics(cluster)['reins_rpc_ended_calls_total{code="UNAVAILABLE"}'] >= 30, lambda: brief(cluster))
+        seen_while_away(cluster)
+        loud = [line for line in cluster.log().splitlines() if ' DEBUG ' not in line]
+        assert len(loud) <= 5, loud
+    finally:
+        cluster.postgres.start()
+    back(cluster)
+    check(cluster, [cluster.submit().id for _ in range(4)])
+    said = lines(cluster, 'store')
+    assert len(said) == 2 and said[0].startswith('down: ') and said[1].startswith('up after '), said
+    for worker in workers:
+        assert len(worker.log().splitlines()) < 20, worker.log()
+
+
 # ---- silence ----
 
 
