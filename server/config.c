@@ -45,6 +45,9 @@ static const struct setting table[] = {
 	  .help = "How often a worker says that it is alive. At most a third of lease-ttl." },
 	{ "lease-ttl", SETTING_DURATION, S(lease_ttl_ns), NULL, "10s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "A worker counts as lost this long after its last heartbeat." },
+	{ "heartbeat-rate", SETTING_INT, S(heartbeat_rate), NULL, "1000", 0, 1000000,
+	  .help = "Heartbeats a second that this master is to get: new sessions beyond are given a longer heartbeat-interval and "
+		  "lease-ttl, by the same factor (10000 workers: 5). 0: no limit." },
 	{ "accept-timeout", SETTING_DURATION, S(accept_timeout_ns), NULL, "5s", 10 * NS_PER_MS, 3600 * NS_PER_S,
 	  .help = "A dispatch that is not accepted by then is recalled." },
 	{ "disconnect-grace", SETTING_DURATION, S(disconnect_grace_ns), NULL, "1s", 0, 3600 * NS_PER_S,

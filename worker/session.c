@@ -100,14 +100,14 @@ static void on_welcome(struct session *s, const Reins__V1__Welcome *w)
 			return;
 	}
 	for (size_t i = 0; i < w->n_adopted; i++)
-		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored,
-				 w->adopted[i]->metrics_stored);
+		attempts_adopted(s->cfg.attempts, w->adopted[i]);
 	if (!w->last)
 		return;
 	s->state = SESSION_UP;
 	s->heartbeat_due = true;
 	s->say_draining = s->draining;
-	log_session(LOG_INFO, s, "open: master %s, %zu attempts held", w->master_id, s->cfg.attempts->n_held);
+	log_session(LOG_INFO, s, "%s: master %s, %zu attempts held", s->number == s->last_number ? "goes on" : "open", w->master_id,
+		    s->cfg.attempts->n_held);
 	s->cfg.on_welcome(s->cfg.arg, s->lease_ns);
 	attempts_session_up(s->cfg.attempts);
 	session_news(s);

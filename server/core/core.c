@@ -13,6 +13,7 @@ void core_config_default(struct core_config *cfg)
 	*cfg = (struct core_config){
 		.heartbeat_ns = 2 * NS_PER_S,
 		.lease_ttl_ns = 10 * NS_PER_S,
+		.heartbeat_rate = 1000,
 		.accept_timeout_ns = 5 * NS_PER_S,
 		.disconnect_grace_ns = 1 * NS_PER_S,
 		.reconcile_ns = 2 * NS_PER_S,
@@ -125,6 +126,7 @@ static void on_store(struct core *c, const struct core_event *ev)
 		return;
 	}
 	worker_store_back(c, c->now - c->store_down_at);
+	session_store_back(c);
 	recovery_store_back(c, c->now - c->store_down_at);
 	job_retry_take_backs(c);
 	timer_set(c, &c->reconcile, c->now);

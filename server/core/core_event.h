@@ -125,6 +125,7 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
+			int64_t resumes;     /* session that this same process had before this one; 0: none */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */

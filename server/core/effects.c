@@ -121,5 +121,5 @@ void emit_lease_beat(struct core *c, struct worker *w)
 	f->held = held;
 	f->n_held = n;
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }

@@ -43,6 +43,9 @@ struct hello {
 	bool in_process, draining;
 	bool dead;                /* the stream ended, or was replaced */
 	int64_t heard;
+	int64_t resumes;          /* see CORE_EV_HELLO */
+	int64_t heartbeat_ns, lease_ns; /* of the session that is opened for it */
+	int64_t wait_until;       /* while the store is away */
 };
 
 /* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */
@@ -56,6 +59,8 @@ struct worker {
 	uint64_t serial;
 	uint64_t peer;
 	int64_t session;
+	int64_t heartbeat_ns, lease_ns; /* H and L of the session: it is judged by what it was told */
+	bool lapsed;              /* leases of this session have ended: it can't go on */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	struct core_capacity capacity;
 	int32_t used;

@@ -29,6 +29,7 @@ struct session {
 	struct grpc_call *call; /* NULL once the stream is over */
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool left;              /* see session_log_leave */
 	bool next_process;      /* it had no session before; until Welcome and what comes with it is said */
 	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
 	int64_t detach_ns;      /* of its Draining; 0: it does not leave its programs running */
@@ -100,6 +101,10 @@ void session_log_done(struct session *s);
 void session_log_piece(struct session *s, const Reins__V1__Log *m);
 /* In Welcome. */
 void session_log_adopted(struct session *s, const struct core_adopted *a);
+/* Points up to this number are stored. */
+void session_log_metrics(struct session *s, const struct core_attempt *ref, int64_t number);
+/* The stream ends: how far all is stored is kept, should the session go on. Once. */
+void session_log_leave(struct session *s);
 /* Bytes before log_end that are not kept. */
 int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end);
 /* The attempt is over. */

@@ -103,8 +103,8 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return session_bad_message(s, "hello.queues: more than 1000");
 	if (m->n_handlers > NAMES_MAX)
 		return session_bad_message(s, "hello.handlers: more than 1000");
-	if (!engine_ready(s->rpc->engine)) {
-		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
+	if (!engine_holds_sessions(s->rpc->engine)) { /* what the worker holds may be of another store than this one */
+		session_end(s, STATUS_UNAVAILABLE, "the store was not reached yet; connect again");
 		return -1;
 	}
 	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
@@ -134,6 +134,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
+	ev->hello.resumes = m->resumes_session;
 	s->next_process = m->resumes_session == 0;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)

@@ -94,6 +94,7 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
 	log_ended(s, code, text);
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	if (s->call)
 		grpc_call_finish(s->call, &r);
@@ -501,6 +502,7 @@ void worker_on_half_close(struct grpc_call *call)
 	if (!s || s->closing)
 		return;
 	s->closing = true;
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	grpc_call_finish(call, NULL);
 }
@@ -522,6 +524,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	s->call = NULL;
 	s->closing = true;
 	list_remove(&s->at_rpc);
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	session_hello_stop(s);

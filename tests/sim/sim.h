@@ -130,6 +130,8 @@ struct sim_worker {
 	uint64_t conn;           /* 0: none */
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
+	int64_t session;         /* that this process had last; 0: none */
+	int64_t heartbeat_ns, patience_ns; /* as Welcome says */
 	int64_t number, last_dispatch, acked_sent_at, sent_at[64], unanswered_since;
 	struct run runs[SIM_RUNS];
 	int n_runs;

@@ -249,6 +249,7 @@ void master_start(struct sim *s)
 	cfg.window = windows[rng_below(&s->rng, 3)];
 	cfg.fill = fills[rng_below(&s->rng, 3)];
 	cfg.in_flight_claims = claims[rng_below(&s->rng, 3)];
+	cfg.heartbeat_rate = sim_chance(s, 50) ? 1 : 1000; /* 1: the third worker and those after it get longer H and L */
 	struct master *m = &s->m;
 	sim_trace(s, "master starts: window %d, fill %d, claims %d", cfg.window, cfg.fill, cfg.in_flight_claims);
 	m->core = core_new(&cfg, s->now);

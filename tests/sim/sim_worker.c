@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARTBEAT (2 * NS_PER_S)
-#define ACK_PATIENCE (2 * NS_PER_S)
-
 static void on_connect(struct sim *s, struct msg *m);
 
 static struct run *find(struct sim_worker *w, const struct core_attempt *at)
@@ -122,7 +119,7 @@ static void on_heartbeat(struct sim *s, struct msg *m)
 	struct sim_worker *w = &s->w[m->worker];
 	if (later(s, w, m, on_heartbeat) || !w->up || w->conn != m->conn)
 		return;
-	if (w->unanswered_since && s->now - w->unanswered_since >= ACK_PATIENCE) {
+	if (w->unanswered_since && s->now - w->unanswered_since >= w->patience_ns) {
 		hang_up(s, w);
 		reconnect(s, w);
 		return;
@@ -143,7 +140,7 @@ static void on_heartbeat(struct sim *s, struct msg *m)
 	for (int i = 0; i < w->n_runs; i++)
 		if (w->runs[i].state == RUN_ENDED)
 			say(s, w, CORE_EV_OUTCOME, &w->runs[i]);
-	after(s, w, HEARTBEAT, on_heartbeat, w->gen);
+	after(s, w, w->heartbeat_ns, on_heartbeat, w->gen);
 }
 
 static void on_patience(struct sim *s, struct msg *m)
@@ -185,6 +182,7 @@ static void on_connect(struct sim *s, struct msg *m)
 	h->ev.hello.enforces_lease = w->enforces;
 	h->ev.hello.in_process = w->in_process;
 	h->ev.hello.draining = w->drains;
+	h->ev.hello.resumes = w->session;
 	w->sent_at[0] = s->now;
 	net_to_master(s, h);
 	after(s, w, 2 * NS_PER_S, on_patience, w->gen);
@@ -334,6 +332,23 @@ static void on_stop(struct sim *s, struct sim_worker *w, const struct core_effec
 	}
 }
 
+/* Who beats more rarely is told of the longer leases that its attempts have now. */
+static void on_welcome(struct sim *s, struct sim_worker *w, const struct core_effect *f)
+{
+	if (f->resumed)
+		sim_trace(s, "%s: session %d goes on", w->id, (int)f->session);
+	if (f->resumed && f->session != w->session)
+		sim_violation(s, "%s: session %d goes on, but it had %d", w->id, (int)f->session, (int)w->session);
+	w->session = f->session;
+	w->heartbeat_ns = f->heartbeat_ns;
+	w->patience_ns = (f->lease_ns / 10 * 6 - f->heartbeat_ns) / 2;
+	for (int i = 0; i < w->n_runs; i++) {
+		const struct row *row = &s->store.rows[row_of(&w->runs[i].at.task)];
+		if (row->state == ROW_RUNNING && row->worker == index_of(s, w) && row->t.attempt == w->runs[i].at.attempt)
+			w->runs[i].lease_ns = max_i64(w->runs[i].lease_ns, row->lease_ns);
+	}
+}
+
 void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_effect *f)
 {
 	struct sim_worker *w = &s->w[index];
@@ -344,11 +359,12 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	case CORE_DO_WELCOME:
 		w->welcomed = true;
 		w->number = w->last_dispatch = w->unanswered_since = 0;
+		on_welcome(s, w, f);
 		w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[0]);
 		for (int i = 0; i < w->n_runs; i++)
 			if (w->runs[i].state == RUN_ENDED)
 				say(s, w, CORE_EV_OUTCOME, &w->runs[i]);
-		after(s, w, sim_between(s, 0, HEARTBEAT), on_heartbeat, w->gen);
+		after(s, w, sim_between(s, 0, w->heartbeat_ns), on_heartbeat, w->gen);
 		worker_drain(s, index);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
@@ -453,6 +469,7 @@ void worker_start(struct sim *s, int index)
 	sim_trace(s, "%s starts", w->id);
 	w->up = true;
 	w->gen++;
+	w->session = 0;
 	reconnect(s, w);
 }
 

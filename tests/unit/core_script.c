@@ -207,6 +207,7 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.enforces_lease = has(l, "enforce");
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
+	e->hello.resumes = (int64_t)number(l, "resumes", 0);
 }
 
 static size_t adopted(struct script *s, struct line *l, int k, size_t from, const char *text, bool wish)
@@ -482,7 +483,15 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
 	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
-	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;
+	case CORE_DO_WELCOME:
+		say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session);
+		if (f->lease_ns != s->cfg.lease_ttl_ns || f->heartbeat_ns != s->cfg.heartbeat_ns)
+			say(s, " H=%g L=%g", (double)f->heartbeat_ns / 1e9, (double)f->lease_ns / 1e9);
+		if (f->resumed) {
+			say(s, " resumed");
+			say_held(s, f);
+		}
+		break;
 	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;
 	case CORE_DO_OUTCOME_ACK: say(s, "ack t%d/%d p%d %s", t, a, p, verdicts[f->verdict]); break;
