@@ -20,6 +20,9 @@ static const struct setting table[] = {
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for no client certificate." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
+	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
+		  "most, its connection ends. Peers may send up to 50 PINGs a second themselves." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
 	  .help = "After SIGTERM: how long calls in flight may take." },
 

@@ -198,6 +198,7 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	return grpc_server_new(s->loop, &gc, &s->grpc);
 }
 
