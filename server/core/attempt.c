@@ -87,8 +87,9 @@ static void send(struct core *c, struct job *j)
 	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
-	if (stale && stale->session > j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+	if (stale && stale->session >= j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds.  So does the same
+		 * session where it adopted the attempt: a claim that is settled after a lost connection finds the row there. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;
@@ -385,6 +386,10 @@ static void late(struct core *c, struct job *j, const struct core_event *ev)
 	worker_refresh(c, w, false);
 	if (w->peer)
 		emit_stop(c, w, job_at(j), CORE_STOP_RECALLED);
+#ifdef REINS_MUTATION_NO_RECALL_WAIT /* tests/sim proves that it would notice */
+	take_back(c, j, CORE_CAUSE_RECALLED);
+	return;
+#endif
 	if (j->t.exclusive)
 		job_set_state(c, j, JOB_RECALLING);
 	else
@@ -535,6 +540,9 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 	const struct peer *p = peer_find(c, ev->peer);
 	struct worker *w = p ? p->worker : NULL;
 	struct job *j = job_by_attempt(c, ev->at);
+#ifdef REINS_MUTATION_ACK_BEFORE_COMMIT /* tests/sim proves that it would notice */
+	ack(c, ev->peer, ev->at, CORE_RECORD_RECORDED);
+#endif
 	if (j && j->worker == w) {
 		job_input(c, j, IN_OUTCOME, ev);
 		return;

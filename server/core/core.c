@@ -233,7 +233,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	for (size_t i = 0; i < ARRAY_LEN(maps); i++)
 		map_init(maps[i]);
 	heap_init(&c->order, order_less);
-	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->dead,
+	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->waiting, &c->dead,
 				       &c->idle_asks };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
@@ -276,6 +276,7 @@ void core_free(struct core *c)
 			pool_put(c, w->pool);
 		worker_set_stock(c, w, NULL, 0);
 		list_remove(&w->link_fresh);
+		list_remove(&w->link_waiting);
 		worker_free(w);
 	}
 	free_dead(c);

@@ -32,7 +32,8 @@ enum core_effect_type {
 
 enum core_close_code {
 	CORE_CLOSE_REPLACED,    /* a newer session of this worker id */
-	CORE_CLOSE_UNAVAILABLE, /* come again: the store is away, or nothing was heard for a whole lease */
+	CORE_CLOSE_UNAVAILABLE, /* come again: nothing was heard for a whole lease */
+	CORE_CLOSE_AWAY,        /* come again: the store is away, and no session was opened for this hello */
 	CORE_CLOSE_LIMIT,       /* too many workers or attempts */
 	CORE_CLOSE_PROTOCOL,    /* message out of order */
 };

@@ -89,6 +89,8 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->in_process = ev->hello.in_process;
 	h->draining = ev->hello.draining;
 	h->resumes = ev->hello.resumes;
+	h->number = ev->hello.number;
+	h->no_other = ev->hello.no_other;
 	h->heard = c->now;
 	h->wait_until = c->now + HELLO_WAIT_NS;
 	h->n_held = ev->hello.n_held;
@@ -183,6 +185,7 @@ static void become(struct core *c, struct worker *w, struct hello *h, int64_t se
 		   size_t n)
 {
 	worker_drop_peer(c, w, true, CORE_CLOSE_REPLACED);
+	w->hellos_missed &= w->session == session;
 	w->session = session;
 	w->heartbeat_ns = h->heartbeat_ns;
 	w->lease_ns = h->lease_ns;
@@ -246,10 +249,12 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 /* ---- while the store is away ---- */
 
 /* Held here, by the process that says so, and none of its leases has ended: what was taken back for that this memory could
- * only fence, while the store may adopt it again.  An opening on its way may have reached the store. */
+ * only fence, while the store may adopt it again.  An opening on its way may have reached the store; so may one of
+ * another master, where a hello went whose fate nobody here knows: that master would judge the newer session, and
+ * give away what goes on here. */
 static bool may_resume(const struct worker *w, const struct hello *h)
 {
-	return !w->opening && w->session && w->session == h->resumes && !w->lapsed &&
+	return !w->opening && w->session && w->session == h->resumes && !w->lapsed && h->alone &&
 	       memcmp(w->instance, h->instance, sizeof(w->instance)) == 0;
 }
 
@@ -323,20 +328,23 @@ static void take_hello(struct core *c, struct worker *w, struct hello *h)
 		hello_free(c, h);
 	} else {
 		w->next = h;
+		if (!c->store_up && list_empty(&w->link_waiting))
+			list_push_back(&c->waiting, &w->link_waiting);
 	}
 }
 
 void session_give_up(struct core *c, struct worker *w)
 {
-	hello_close(c, w->next, CORE_CLOSE_UNAVAILABLE);
+	hello_close(c, w->next, CORE_CLOSE_AWAY);
 	hello_free(c, w->next);
 	w->next = NULL;
 }
 
 void session_store_back(struct core *c)
 {
-	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
-		struct worker *w = container_of(n, struct worker, node);
+	struct list *n;
+	while ((n = list_pop_front(&c->waiting))) {
+		struct worker *w = container_of(n, struct worker, link_waiting);
 		struct hello *next = w->next;
 		if (!next || w->opening)
 			continue;
@@ -344,6 +352,18 @@ void session_store_back(struct core *c)
 		take_hello(c, w, next);
 		worker_timer(c, w);
 	}
+}
+
+/* Alone: each hello of its process since the session began came here, or none of them has opened another. */
+static void count_hello(struct worker *w, struct hello *h)
+{
+	if (!h->resumes || h->number != w->hello_number + 1)
+		w->hellos_missed = h->resumes != 0;
+	h->alone = h->no_other || (h->number && !w->hellos_missed);
+#ifdef REINS_MUTATION_RESUME_ELSEWHERE /* tests/sim proves that it would notice */
+	h->alone = true;
+#endif
+	w->hello_number = h->number;
 }
 
 void session_on_hello(struct core *c, const struct core_event *ev)
@@ -362,6 +382,13 @@ void session_on_hello(struct core *c, const struct core_event *ev)
 	}
 	if (!w)
 		w = worker_new(c, ev->hello.worker);
+	if (h->resumes && h->number && h->number <= w->hello_number && memcmp(w->instance, h->instance, sizeof(w->instance)) == 0) {
+		/* Late: its process has said a newer one on another stream. */
+		hello_free(c, h);
+		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
+		return;
+	}
+	count_hello(w, h);
 	peer_add(c, ev->peer, w);
 	if (w->opening)
 		hello_close(c, w->opening, CORE_CLOSE_REPLACED);
@@ -386,7 +413,7 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 	} else if (!c->store_up && !next && !h->dead) {
 		next = h; /* it was not changed */
 	} else {
-		hello_close(c, h, CORE_CLOSE_UNAVAILABLE);
+		hello_close(c, h, CORE_CLOSE_AWAY);
 	}
 	if (next != h)
 		hello_free(c, h);

@@ -175,6 +175,7 @@ struct worker *worker_new(struct core *c, const char *id)
 	list_init(&w->sent);
 	list_init(&w->done);
 	list_init(&w->link_fresh);
+	list_init(&w->link_waiting);
 	list_init(&w->link_dead);
 	heap_node_init(&w->free);
 	timer_init(&w->timer, TIMER_WORKER);
@@ -207,6 +208,7 @@ void worker_maybe_forget(struct core *c, struct worker *w)
 	worker_refresh(c, w, false);
 	timer_set(c, &w->timer, NEVER);
 	list_remove(&w->link_fresh);
+	list_remove(&w->link_waiting);
 	if (w->pool)
 		pool_put(c, w->pool);
 	w->pool = NULL;
@@ -238,6 +240,9 @@ static bool runs_on_lease(const struct job *j)
 static int64_t lease_end(const struct worker *w, const struct job *j, int64_t from)
 {
 	int64_t end = from + j->lease_ns;
+#ifdef REINS_MUTATION_EARLY_JUDGE /* tests/sim proves that it would notice */
+	end -= j->lease_ns / 5;
+#endif
 #ifdef REINS_MUTATION_NO_DETACH /* tests/sim proves that it would notice */
 	return end;
 #endif
@@ -260,6 +265,8 @@ void worker_heard(struct core *c, struct worker *w, int64_t at)
 {
 	w->heard = max_i64(w->heard, at);
 	lease_next(c, w);
+	/* One that ended while nobody could judge it is judged yet: else nothing ever forgets this worker. */
+	w->lease_at = min_i64(w->lease_at, max_i64(heard(w) + c->cfg.lease_ttl_ns, c->now));
 	worker_timer(c, w);
 }
 
@@ -335,6 +342,9 @@ void worker_store_back(struct core *c, int64_t away_ns)
 	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
 		struct worker *w = container_of(n, struct worker, node);
 		int64_t shortest = w->lease_ns;
+#ifdef REINS_MUTATION_NO_START_GRACE /* tests/sim proves that it would notice */
+		away_ns = 0;
+#endif
 		list_each(it, &w->jobs)
 			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
 		if (w->detached_until)

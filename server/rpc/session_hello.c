@@ -104,7 +104,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	if (m->n_handlers > NAMES_MAX)
 		return session_bad_message(s, "hello.handlers: more than 1000");
 	if (!engine_holds_sessions(s->rpc->engine)) { /* what the worker holds may be of another store than this one */
-		session_end(s, STATUS_UNAVAILABLE, "the store was not reached yet; connect again");
+		session_end_away(s);
 		return -1;
 	}
 	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
@@ -134,7 +134,11 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
+	if (m->resumes_session < 0 || m->hello_number < 0)
+		return session_bad_message(s, "hello: resumes_session or hello_number below 0");
 	ev->hello.resumes = m->resumes_session;
+	ev->hello.number = m->hello_number;
+	ev->hello.no_other = m->no_other;
 	s->next_process = m->resumes_session == 0;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)

@@ -15,6 +15,7 @@
 #include "server/rpc/session.h"
 
 #define STOPPING "the master stops; connect again, or to another"
+#define AWAY_RETRY_MS 100 /* workers have a backoff of their own */
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
@@ -81,11 +82,20 @@ static void log_ended(const struct session *s, enum status_code code, const char
 		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
 }
 
-void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+static void end(struct session *s, const struct refusal *r)
 {
 	if (s->closing)
 		return;
 	s->closing = true;
+	log_ended(s, r->code, r->message);
+	session_log_leave(s);
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	if (s->call)
+		grpc_call_finish(s->call, r);
+}
+
+void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+{
 	struct refusal r;
 	char text[sizeof(r.message)];
 	va_list ap;
@@ -93,11 +103,15 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_ended(s, code, text);
-	session_log_leave(s);
-	engine_peer_gone(s->rpc->engine, &s->peer);
-	if (s->call)
-		grpc_call_finish(s->call, &r);
+	end(s, &r);
+}
+
+void session_end_away(struct session *s)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away; connect again");
+	r.retry_after_ms = AWAY_RETRY_MS;
+	end(s, &r);
 }
 
 void session_end_all(struct rpc *rpc)

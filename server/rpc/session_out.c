@@ -348,7 +348,10 @@ static void on_close(struct engine_peer *p, enum core_close_code code)
 		session_end(s, STATUS_ABORTED, "a newer session of worker %s has begun; this one is over", s->worker);
 		break;
 	case CORE_CLOSE_UNAVAILABLE:
-		session_end(s, STATUS_UNAVAILABLE, "the lease has ended, or the store is away; connect again");
+		session_end(s, STATUS_UNAVAILABLE, "the lease has ended; connect again");
+		break;
+	case CORE_CLOSE_AWAY:
+		session_end_away(s);
 		break;
 	case CORE_CLOSE_LIMIT:
 		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many workers, or too many attempts of this one");

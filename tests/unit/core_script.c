@@ -208,6 +208,8 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
 	e->hello.resumes = (int64_t)number(l, "resumes", 0);
+	e->hello.number = (int64_t)number(l, "no", (double)e->peer);
+	e->hello.no_other = !has(l, "other");
 }
 
 static size_t adopted(struct script *s, struct line *l, int k, size_t from, const char *text, bool wish)
@@ -440,7 +442,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const causes[] = { "lost", "unlisted", "refused", "recalled", "unsent" };
 	static const char *const reasons[] = { "cancelled", "fenced", "recalled" };
 	static const char *const verdicts[] = { "recorded", "duplicate", "fenced", "away" };
-	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
+	static const char *const closes[] = { "replaced", "unavailable", "away", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,

@@ -518,7 +518,7 @@ static void test_store_away_at_hello(void **state)
 {
 	script_start(&S, NULL);
 	GO({ "store down", "" }, { "hello p1 w1", "" }, { "bye p1", "" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
-	   { "opened p2 w1 away", "close p2 unavailable" });
+	   { "opened p2 w1 away", "close p2 away" });
 	struct core_counts n;
 	core_counts(S.core, &n);
 	assert_int_equal(n.workers, 0);
@@ -600,6 +600,14 @@ static void test_short_store_outage_does_not(void **state)
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 5", "" }, { "store down", "" }, { "wait 0.9", "" }, { "store up", "" }, { "wait 4.0", "" },
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
+}
+
+/* Nobody could judge it then: it is judged when the store is back, though nothing else happens. */
+static void test_a_lease_that_ends_in_a_short_outage(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, { "wait 9.8", "" }, { "store down", "" }, { "wait 0.5", "" }, { "store up", "close p1 unavailable" });
+	core_check(S.core);
 }
 
 static void test_a_stalled_loop_lengthens_leases(void **state)
@@ -742,6 +750,33 @@ static void test_reconciler_finds_what_nobody_told(void **state)
 	   { "queues a", "fill a start 500" }, { "filled a t3,t5 end", "preempt t3/1 w1#1" });
 }
 
+/* Another master has ended t1 and t2, which nobody here can run: they must not keep t3 out for ever. */
+static void test_rows_that_the_store_lacks_leave_the_window(void **state)
+{
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.window = 4; /* a queue alone may hold two */
+	script_start(&S, &cfg);
+	S.show = SHOW_FILL;
+	GO({ "task t1 gpus=1", "" }, { "task t2 gpus=1", "" }, { "ready t1,t2,t3", "" }, WORKER, { "wait 2", "queues; due" },
+	   { "due", "" }, { "queues a", "fill a start 500" }, { "filled a t3 end", "fill a after 0/2 4" },
+	   { "filled a t3 end", "preempt t3/1 w1#1" });
+}
+
+/* And where the store has none of the queue at all. */
+static void test_rows_of_a_queue_that_the_store_lacks(void **state)
+{
+	struct core_counts n;
+	script_start(&S, NULL);
+	S.show = SHOW_FILL;
+	GO({ "ready t1", "" }, { "wait 2", "queues; due" }, { "due", "" }, { "queues", "fill a start 500" }, { "ready t2", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 2);
+	GO({ "filled a end", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 1); /* t2 came while the answer was away */
+}
+
 static void test_late_fill_answer_of_claimed_rows(void **state)
 {
 	script_start(&S, NULL);
@@ -813,6 +848,7 @@ int main(void)
 		RUN(test_deadline_is_exact),
 		RUN(test_store_outage_begins_the_count_anew),
 		RUN(test_short_store_outage_does_not),
+		RUN(test_a_lease_that_ends_in_a_short_outage),
 		RUN(test_a_stalled_loop_lengthens_leases),
 		RUN(test_in_process_worker_has_a_short_grace),
 		RUN(test_no_grace_when_many_streams_end),
@@ -825,6 +861,8 @@ int main(void)
 		RUN(test_a_flooding_queue_leaves_room),
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
+		RUN(test_rows_that_the_store_lacks_leave_the_window),
+		RUN(test_rows_of_a_queue_that_the_store_lacks),
 		RUN(test_late_fill_answer_of_claimed_rows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,29 @@ static void test_grace_is_over(void **state)
 	   { "hello p2 w1 inproc held=t1/1 resumes=1", "welcome p2 w1#1 resumed held=t1/1" }, { "store up", "" }, { "wait 5", "" });
 }
 
+/* Another master may have opened a newer session, and would judge it: of that hello this one must know. */
+static void test_hellos_elsewhere(void **state)
+{
+	GO(WORKER, { "store down; bye p1", "" }, { "hello p2 w1 resumes=1 no=2 other", "welcome p2 w1#1 resumed" }, { "bye p2", "" },
+	   /* 3 went elsewhere, and what became of it is not known */
+	   { "hello p4 w1 resumes=1 no=4 other", "" }, { "wait 1.5", "close p4 away" },
+	   { "hello p5 w1 resumes=1 no=5 other", "" }, { "bye p5", "" }, { "hello p6 w1 resumes=1 no=6 other", "" },
+	   { "store up", "open w1 p6" }, { "opened p6 w1 #3", "welcome p6 w1#3" }, { "store down; bye p6", "" },
+	   { "hello p7 w1 resumes=3 no=7 other", "welcome p7 w1#3 resumed" }, { "bye p7", "" },
+	   /* 8 and 9 went elsewhere too, and opened nothing */
+	   { "hello p10 w1 resumes=3 no=10", "welcome p10 w1#3 resumed" }, { "bye p10", "" },
+	   { "hello p11 w1 resumes=3 no=0 other", "" });
+}
+
+/* It waited on the way while its process went on with another. */
+static void test_late_hello(void **state)
+{
+	GO(WORKER, { "bye p1", "" }, { "hello p3 w1 resumes=1 no=3", "open w1 p3" }, { "hello p2 w1 resumes=1 no=2", "close p2 unavailable" },
+	   { "opened p3 w1 #2", "welcome p3 w1#2" }, { "hello p4 w1 resumes=1 no=3", "close p4 unavailable" }, { "hb p3 n=1", "hback p3 n=1" },
+	   /* the next process begins to count anew */
+	   { "hello p5 w1 no=1", "open w1 p5" });
+}
+
 /* ---- any other waits ---- */
 
 static void test_others_wait(void **state)
@@ -130,7 +153,7 @@ static void test_not_for_ever(void **state)
 {
 	GO(WORKER, { "store down; bye p1", "" }, { "hello p2 w1", "" }, { "hello p3 w2", "" }, { "wait 1.4", "" }, { "bye p3", "" });
 	assert_int_equal(workers(), 1);
-	GO({ "hello p4 w2", "" }, { "wait 0.1", "close p2 unavailable" }, { "wait 1.4", "close p4 unavailable" });
+	GO({ "hello p4 w2", "" }, { "wait 0.1", "close p2 away" }, { "wait 1.4", "close p4 away" });
 	assert_int_equal(workers(), 1);
 	GO({ "store up", "" }, { "hello p5 w1", "open w1 p5" });
 }
@@ -146,9 +169,20 @@ static void test_lapsed(void **state)
 static void test_opening_on_its_way(void **state)
 {
 	GO(WORKER, RUNNING, { "bye p1", "" }, { "hello p2 w1 held=t1/1 resumes=1", "open w1 p2 held=t1/1" }, { "store down", "" },
-	   { "hello p3 w1 held=t1/1 resumes=1", "close p2 replaced" }, { "wait 1.5", "close p3 unavailable" },
+	   { "hello p3 w1 held=t1/1 resumes=1", "close p2 replaced" }, { "wait 1.5", "close p3 away" },
 	   { "hello p4 w1 held=t1/1 resumes=1", "" }, { "store up", "" },
 	   { "opened p2 w1 #2 adopt=t1/1", "open w1 p4 held=t1/1" }, { "opened p4 w1 #3 adopt=t1/1", "welcome p4 w1#3" });
+}
+
+/* ---- what is settled afterwards ---- */
+
+/* The window has a row whose open attempt the session adopts. The claim was lost to that; settled after a lost connection it
+ * finds the worker's own row. */
+static void test_claim_that_finds_the_adopted(void **state)
+{
+	GO({ "ready t1/1", "" }, { "hello p1 w1 slots=2 held=t1/1", "open w1 p1 held=t1/1" },
+	   { "opened p1 w1 #1 adopt=t1/1", "welcome p1 w1#1; preempt t1/2 w1#1" }, { "preempted t1 ok", "claim t1/2 w1#1" },
+	   { "claimed t1/1 won", "" }, { "hb p1 n=1 held=t1/1", "hback p1 n=1" }, { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" });
 }
 
 /* ---- a large fleet ---- */
@@ -246,7 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_goes_on), TEST(test_before_the_old_end), TEST(test_what_never_arrived), TEST(test_seen_from_the_start),
 		TEST(test_stops_are_said_again), TEST(test_recalled_exclusives), TEST(test_opening_that_failed),
-		TEST(test_grace_is_over), TEST(test_others_wait), TEST(test_not_for_ever), TEST(test_lapsed),
+		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait), TEST(test_not_for_ever), TEST(test_lapsed),
 		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count),
 		FEW(test_judged_by_its_own), FEW(test_resumed_keeps_its_own),
 		cmocka_unit_test_teardown(test_no_longer_than_a_day, done),
