@@ -34,9 +34,16 @@ static const struct setting table[] = {
 	  .help = "Start on a file although its tasks were moved to another store, and take that mark away: for going back. "
 		  "A master on the other store must not be started any more." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
+	{ "store-timeout", SETTING_DURATION, S(store_timeout_ns), NULL, "10s", 100 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "Longest that Postgres may take for a statement; after half as long again without an answer a connection is "
+		  "given up, and a client's call without a deadline ends with UNAVAILABLE after twice as long." },
+	{ "store-queue", SETTING_INT, S(store_queue), NULL, "200000", 100, 100000000,
+	  .help = "Operations that may wait for the store; over it clients are told UNAVAILABLE, and workers keep what they have." },
+	{ "store-queue-bytes", SETTING_SIZE, S(store_queue_bytes), NULL, "512MiB", 16 * MIB, INT64_C(1) << 40,
+	  .help = "What these may hold in memory." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
-	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis." },
+	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
 	{ "redis-timeout", SETTING_DURATION, S(redis_timeout_ns), NULL, "50ms", NS_PER_MS, 60 * NS_PER_S,
 	  .help = "After this long without an answer Redis counts as down and work goes on without it." },
 	{ "task-key-ttl", SETTING_DURATION, S(task_key_ttl_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,

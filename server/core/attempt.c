@@ -88,8 +88,9 @@ static void send(struct core *c, struct job *j)
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
 	if (stale && stale->session >= j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds.  So does the same
-		 * session where it adopted the attempt: a claim that is settled after a lost connection finds the row there. */
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. Or this very session
+		 * has adopted it, and a claim that was sent twice takes the row for its own: nobody knows an attempt before the
+		 * claim that makes it is answered. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;
@@ -459,6 +460,13 @@ static void left_out_reserved(struct core *c, struct job *j, const struct core_e
 	free_slot(c, j, false);
 }
 
+/* The beat of the new session writes the hash; nobody else would delete the owner key. */
+static void left_out(struct core *c, struct job *j, const struct core_event *ev)
+{
+	free_slot(c, j, true);
+	job_free(c, j);
+}
+
 static void left_out_recording(struct core *c, struct job *j, const struct core_event *ev)
 {
 	new_session(c, j);
@@ -487,7 +495,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_ADOPTED]   = { ignore, ignore,            ignore,            ignore,            adopted,  adopted,  adopted,   adopted,  adopted_recording,    adopted,        adopted,         adopted, adopted },
 	[IN_WAITING]   = { ignore, ignore,            ignore,            ignore,            waits,    waits,    waits,     waits,    left_out_recording,   waits,          waits,           waits,   ignore },
 	[IN_FENCED]    = { ignore, ignore,            ignore,            ignore,            fenced,   fenced,   fenced,    fenced,   left_out_recording,   fenced,         fenced,          fenced,  ignore },
-	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, forget,   forget,   forget,    forget,   left_out_recording,   forget,         forget,          forget,  forget },
+	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, left_out, left_out, left_out,  left_out, left_out_recording,   left_out,       left_out,        left_out, left_out },
 };
 /* clang-format on */
 

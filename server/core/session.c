@@ -244,6 +244,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 	for (size_t i = 0; i < ev->opened.n_requeued; i++)
 		window_offer(c, &ev->opened.requeued[i], NULL);
 	emit_lease_beat(c, w);
+	keys_expect(c); /* whoever held the session before may have died over it */
 }
 
 /* ---- while the store is away ---- */
@@ -360,9 +361,6 @@ static void count_hello(struct worker *w, struct hello *h)
 	if (!h->resumes || h->number != w->hello_number + 1)
 		w->hellos_missed = h->resumes != 0;
 	h->alone = h->no_other || (h->number && !w->hellos_missed);
-#ifdef REINS_MUTATION_RESUME_ELSEWHERE /* tests/sim proves that it would notice */
-	h->alone = true;
-#endif
 	w->hello_number = h->number;
 }
 

@@ -8,6 +8,7 @@
 #include "common/base/rng.h"
 #include "server/core/asks.h"
 #include "server/core/core.h"
+#include "server/core/keys.h"
 #include "server/core/recovery.h"
 #include "server/core/state_worker.h"
 #include "server/core/timer.h"
@@ -183,6 +184,7 @@ struct core {
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
 	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */
 	struct recovery recovery;
+	struct keys keys;
 	struct reminder due, expire;
 
 	struct map by_task, by_attempt;

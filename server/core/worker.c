@@ -349,6 +349,9 @@ void worker_store_back(struct core *c, int64_t away_ns)
 			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
 		if (w->detached_until)
 			w->detached_until += away_ns;
+		/* What it said meanwhile nobody stored; and all of it lasts longer now. */
+		if (w->detached_until > c->now)
+			emit_worker(c, CORE_DO_DETACHED, w)->detach_ns = w->detached_until - c->now;
 		worker_heard(c, w, away_ns > shortest / 10 ? c->now : w->heard);
 	}
 	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {

@@ -177,7 +177,9 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
 	engine_hello(s->rpc->engine, &s->peer, &s->hello, s->info);
-	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+	/* While the store is away it may well be turned away, and come again. */
+	log_line(engine_ready(s->rpc->engine) ? LOG_INFO : LOG_DEBUG, "worker", s->log_name,
+		 "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
 

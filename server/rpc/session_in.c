@@ -70,15 +70,19 @@ void session_unref(struct session *s)
 		session_free(s);
 }
 
-/* Who is refused comes again and again. */
+/* Who is refused comes again and again.  While the store is away all workers do that had to connect anew: that it is away
+ * is in the log already. */
 static void log_ended(const struct session *s, enum status_code code, const char *text)
 {
 	static struct log_repeats refusals;
 	bool refused = code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
+	bool store_away = code == STATUS_UNAVAILABLE && !engine_ready(s->rpc->engine);
 	int64_t left_out;
+	if (store_away && !log_enabled(LOG_DEBUG))
+		return;
 	if (refused && !log_repeats_pass(&refusals, clock_mono_ns(), NS_PER_S / 10, text, &left_out))
 		return;
-	log_line(refused ? LOG_WARN : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
+	log_line(refused ? LOG_WARN : store_away ? LOG_DEBUG : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
 		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
 }
 

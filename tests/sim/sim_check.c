@@ -189,6 +189,10 @@ bool check_ended(const struct sim *s)
 	for (int i = 0; i < s->n_workers; i++)
 		if (s->w[i].n_runs)
 			return false;
+	/* One that stood still says yet what it had decided. */
+	for (int i = 0; i < s->n_masters; i++)
+		if (master_stands(s, &s->m[i]))
+			return false;
 	return true;
 }
 
@@ -246,6 +250,5 @@ void check_end(struct sim *s)
 	for (int i = 0; !s->quiet && i < s->n_workers; i++)
 		if (s->w[i].n_runs)
 			sim_violation(s, "%s still holds %d attempts", s->w[i].id, s->w[i].n_runs);
-	if (KEYS_JUDGED)
-		check_keys(s);
+	check_keys(s);
 }

@@ -20,12 +20,13 @@
 #ifndef REINS_SIM_CHECK_H
 #define REINS_SIM_CHECK_H
 
-/* Nobody deletes yet what the keys have too much: RunningTaskRecovery looks at rows only. */
-#define KEYS_JUDGED 0
 /* Two processes under one master id: the newer takes the older for dead at once, and judges exclusive leases that the older
  * still renews until its next beat is answered.  One id for two masters is an operator's mistake; what is not exclusive
  * must bear it. */
 #define TWINS_AND_EXCLUSIVE 0
+/* A claim that is carried out a second time, late, gives its task to a session that knows nothing of it: RunningTaskRecovery
+ * does not compare rows of sessions that are held with what is known of them. */
+#define STRAYS_COMPARED 0
 /* A master without its store still renews exclusive leases, so that another must not take over before faults end: master
  * ttls stay at their defaults. */
 #define TAKE_OVER_JUDGED 0

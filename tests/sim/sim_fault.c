@@ -3,7 +3,7 @@
 
 enum fault {
 	F_CUT, F_SILENT, F_PART, F_PART_STORE, F_PART_LEASE,
-	F_AGENT, F_MACHINE, F_PAUSE_AGENT, F_PAUSE_MACHINE, F_SUPERVISOR, F_GONE,
+	F_AGENT, F_MACHINE, F_PAUSE_AGENT, F_PAUSE_MACHINE, F_SUSPEND, F_SUPERVISOR, F_GONE,
 	F_MASTER, F_MASTER_BETWEEN, F_MASTER_ANSWER, F_MASTER_PAUSE, F_MASTER_PAUSE_BETWEEN, F_TWIN,
 	F_STORE, F_STORE_SLOW, F_STORE_CLOCK,
 	F_LEASE, F_FLUSH, F_LOSE_KEY,
@@ -68,6 +68,11 @@ static void strike_worker(struct sim *s, enum fault f, int w)
 		break;
 	case F_PAUSE_AGENT:
 	case F_PAUSE_MACHINE: worker_pause(s, w, f == F_PAUSE_MACHINE, sim_between(s, NS_PER_S, 30 * NS_PER_S)); break;
+	case F_SUSPEND: /* its clock goes on, its connections don't */
+		worker_pause(s, w, true, sim_between(s, NS_PER_S, 60 * NS_PER_S));
+		if (s->w[w].conn)
+			net_cut(s, s->w[w].conn, sim_chance(s, 50));
+		break;
 	case F_SUPERVISOR: run_lose_one(s, w); break;
 	case F_GONE:
 		/* One stays that fits everything. The master often dies with it, and does not know that it ever was. */

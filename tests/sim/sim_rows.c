@@ -408,6 +408,24 @@ static void do_strays(struct sim *s, struct msg *m)
 	}
 }
 
+static void do_runs(struct sim *s, struct msg *m)
+{
+	size_t n = m->ef.n_owners;
+	struct core_owner *at = list_new(m, n, sizeof(*at) + sizeof(bool));
+	bool *runs = (bool *)(at + n);
+	memcpy(at, m->ef.owners, n * sizeof(*at));
+	for (size_t i = 0; i < n; i++) {
+		const struct row *r = row_get(s, &at[i].at.task);
+		runs[i] = r->state == ROW_RUNNING && r->t.attempt == at[i].at.attempt && r->worker == number_of(at[i].worker);
+	}
+	m->ev.type = CORE_EV_RUNS;
+	m->ev.runs.at = at;
+	m->ev.runs.runs = runs;
+	m->ev.runs.n = n;
+	m->ev.runs.ok = true;
+	m->ev.runs.next = m->ef.cursor;
+}
+
 /* ---- masters and clients ---- */
 
 static void do_open(struct sim *s, struct msg *m)
@@ -488,6 +506,7 @@ void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 	case CORE_DO_DUE: do_due(s, m); break;
 	case CORE_DO_EXPIRE: do_expire(s, m); break;
 	case CORE_DO_STRAYS: do_strays(s, m); break;
+	case CORE_DO_RUNS: do_runs(s, m); break;
 	case OP_CANCEL: do_cancel(s, m, again); break;
 	case OP_RETRY: do_retry(s, m, again); break;
 	case OP_OPEN: do_open(s, m); break;

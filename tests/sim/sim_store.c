@@ -58,6 +58,7 @@ static void unavailable(struct sim *s, struct msg *x)
 	case CORE_DO_DUE: e->type = CORE_EV_DUE; break;
 	case CORE_DO_EXPIRE: e->type = CORE_EV_EXPIRED; break;
 	case CORE_DO_STRAYS: e->type = CORE_EV_STRAYS; break;
+	case CORE_DO_RUNS: e->type = CORE_EV_RUNS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
 }
@@ -162,6 +163,27 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 	return x;
 }
 
+/* What `ef` points to: an instance, then a list, or owners. */
+static void keep_asked(struct msg *x, const struct core_effect *f)
+{
+	if (f->n_owners) {
+		struct core_owner *owners = xcalloc(f->n_owners, sizeof(*owners));
+		memcpy(owners, f->owners, f->n_owners * sizeof(*owners));
+		x->ef.owners = x->asked = owners;
+	}
+	if (!f->instance && !f->n_held)
+		return;
+	size_t head = CORE_INSTANCE_LEN;
+	uint8_t *mem = xcalloc(1, head + f->n_held * sizeof(*f->held));
+	if (f->instance)
+		memcpy(mem, f->instance, CORE_INSTANCE_LEN);
+	if (f->n_held)
+		memcpy(mem + head, f->held, f->n_held * sizeof(*f->held));
+	x->ef.instance = f->instance ? mem : NULL;
+	x->ef.held = (const struct core_attempt *)(const void *)(mem + head);
+	x->asked = mem;
+}
+
 void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 {
 	static const char *const queue_names[] = { "a", "b", "c" };
@@ -174,18 +196,9 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 	}
 	if (f->queue)
 		x->ef.queue = queue_names[f->queue[0] - 'a'];
-	if (!f->instance && !f->n_held)
-		return;
-	/* The arena is gone by then. */
-	size_t head = CORE_INSTANCE_LEN;
-	uint8_t *mem = xcalloc(1, head + f->n_held * sizeof(*f->held));
-	if (f->instance)
-		memcpy(mem, f->instance, CORE_INSTANCE_LEN);
-	if (f->n_held)
-		memcpy(mem + head, f->held, f->n_held * sizeof(*f->held));
-	x->ef.instance = f->instance ? mem : NULL;
-	x->ef.held = (const struct core_attempt *)(const void *)(mem + head);
-	x->asked = mem;
+	keep_asked(x, f); /* the arena is gone by then */
+	for (size_t i = 0; i < f->n_owners; i++)
+		((struct core_owner *)x->asked)[i].worker = s->w[number_of(f->owners[i].worker)].id;
 }
 
 void store_insert_direct(struct sim *s, struct master *m, int row)
@@ -207,12 +220,29 @@ static void on_late(struct sim *s, struct msg *x)
 
 static bool not_applied(const struct msg *x) { return heap_has(&x->node) && x->run == on_apply; }
 
+/* The server has the statement already, though the connection is gone: it is carried out some time, perhaps after it was
+ * sent again. */
+static void arrives_late(struct sim *s, const struct msg *x)
+{
+	struct msg *late = sim_at(s, s->now, NULL);
+	late->master = x->master;
+	late->epoch = x->epoch;
+	late->gen = x->gen;
+	late->worker = x->worker;
+	late->index = x->index;
+	late->ef = x->ef;
+	keep_asked(late, &x->ef);
+	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
+}
+
 static void lose(struct sim *s, struct master *m)
 {
 	list_each(it, &m->ops) {
 		struct msg *x = container_of(it, struct msg, link);
 		if (not_applied(x) && sim_chance(s, 50))
 			rows_apply(s, x, kind_of(x), x->again);
+		else if (STRAYS_COMPARED && not_applied(x) && s->store.up && sim_chance(s, 50))
+			arrives_late(s, x);
 		heap_remove(&s->queue, &x->node);
 		x->again = true;
 	}
