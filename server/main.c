@@ -173,6 +173,7 @@ static int open_engine(struct server *s)
 	core_config_default(&ec.core);
 	ec.core.heartbeat_ns = s->cfg.heartbeat_interval_ns;
 	ec.core.lease_ttl_ns = s->cfg.lease_ttl_ns;
+	ec.core.heartbeat_rate = s->cfg.heartbeat_rate;
 	ec.core.accept_timeout_ns = s->cfg.accept_timeout_ns;
 	ec.core.disconnect_grace_ns = s->cfg.disconnect_grace_ns;
 	ec.core.reconcile_ns = s->cfg.reconcile_interval_ns;
@@ -220,6 +221,7 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	if (rc)
 		return rc;
@@ -409,6 +411,8 @@ static void stop(struct server *s)
 	store_free(s->store);
 	lease_free(s->lease);
 	engine_free(s->engine);
+	if (s->rpc.engine)
+		rpc_done(&s->rpc);
 	loop_signal_free(s->on_term);
 	loop_signal_free(s->on_int);
 	loop_signal_free(s->on_hup);

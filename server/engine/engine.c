@@ -327,6 +327,7 @@ const struct core_config *engine_core_config(const struct engine *e) { return &e
 const char *engine_store_id(const struct engine *e) { return e->store_id; }
 int64_t engine_incarnation(const struct engine *e) { return e->incarnation; }
 bool engine_ready(const struct engine *e) { return e->opened && e->store_state.state.up; }
+bool engine_holds_sessions(const struct engine *e) { return e->opened; }
 bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
 const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
 const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }

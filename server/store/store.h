@@ -142,6 +142,7 @@ struct store_session_open {
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
+	int64_t lease_ns; /* of the session: what it adopts gets no shorter one */
 	bool in_process;
 	int64_t ret_session;
 	struct store_drain_wish ret_drain;
