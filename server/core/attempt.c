@@ -77,7 +77,7 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 	struct core_effect *f = emit_worker(c, CORE_DO_PREEMPT, w);
 	f->at = job_at(j);
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }
 
 /* The row is RUNNING here: own and send, or give it back if nobody is there to send it to, or has no room for it. */
@@ -88,8 +88,9 @@ static void send(struct core *c, struct job *j)
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
 	if (stale && stale->session >= j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds.  Or this very one
-		 * adopted it while the claim was lost with a connection: sent again, it found the row as if it had won it. */
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. Or this very session
+		 * has adopted it, and a claim that was sent twice takes the row for its own: nobody knows an attempt before the
+		 * claim that makes it is answered. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;
@@ -186,7 +187,7 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 	if (!taken && w->session == j->session) {
 		/* The table knows better, or will after the next heartbeat has written its hash anew. */
-		w->hold_until = c->now + c->cfg.heartbeat_ns;
+		w->hold_until = c->now + w->heartbeat_ns;
 		worker_refresh(c, w, false);
 		worker_timer(c, w);
 	}
@@ -386,6 +387,7 @@ static void cancel_later(struct core *c, struct job *j, const struct core_event 
 
 static void cancel(struct core *c, struct job *j, const struct core_event *ev)
 {
+	j->cancel = true;
 	if (j->worker->peer && j->worker->session == j->session)
 		emit_stop(c, j->worker, job_at(j), CORE_STOP_CANCELLED);
 }
@@ -476,6 +478,13 @@ static void left_out_reserved(struct core *c, struct job *j, const struct core_e
 	free_slot(c, j, false);
 }
 
+/* The beat of the new session writes the hash; nobody else would delete the owner key. */
+static void left_out(struct core *c, struct job *j, const struct core_event *ev)
+{
+	free_slot(c, j, true);
+	job_free(c, j);
+}
+
 static void left_out_recording(struct core *c, struct job *j, const struct core_event *ev)
 {
 	new_session(c, j);
@@ -504,7 +513,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_ADOPTED]   = { ignore, ignore,            ignore,            ignore,            adopted,  adopted,  adopted,   adopted,  adopted_recording,    adopted,        adopted,         adopted, adopted },
 	[IN_WAITING]   = { ignore, ignore,            ignore,            ignore,            waits,    waits,    waits,     waits,    left_out_recording,   waits,          waits,           waits,   ignore },
 	[IN_FENCED]    = { ignore, ignore,            ignore,            ignore,            fenced,   fenced,   fenced,    fenced,   left_out_recording,   fenced,         fenced,          fenced,  ignore },
-	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, forget,   forget,   forget,    forget,   left_out_recording,   forget,         forget,          forget,  forget },
+	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, left_out, left_out, left_out,  left_out, left_out_recording,   left_out,       left_out,        left_out, left_out },
 };
 /* clang-format on */
 

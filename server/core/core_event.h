@@ -37,6 +37,8 @@ enum core_event_type {
 	CORE_EV_TOOK_OVER,      /* answer to CORE_DO_TAKE_OVER */
 	CORE_EV_BEAT,           /* the store has committed a beat of this master */
 	CORE_EV_DEPOSED,        /* another master judges the sessions of this one: all of them are forgotten */
+	CORE_EV_KEYS,           /* answer to CORE_DO_KEYS */
+	CORE_EV_RUNS,           /* answer to CORE_DO_RUNS */
 	CORE_EV_STORE,          /* the store went away or came back */
 	CORE_EV_LEASE,          /* the lease table went away or came back */
 	CORE_EV_STALLED,        /* the loop stood still for stalled_ns: every lease is lengthened by that */
@@ -88,6 +90,13 @@ struct core_stray {
 	int64_t incarnation, beat;
 };
 
+/* What an owner key says. */
+struct core_owner {
+	struct core_attempt at;
+	const char *worker;
+	int64_t session;
+};
+
 struct core_event {
 	enum core_event_type type;
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
@@ -134,6 +143,9 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
+			int64_t resumes;     /* newest session that this same process had; 0: none */
+			int64_t number;      /* counts the process's hellos, from 1; 0: it does not count */
+			bool no_other;       /* no hello since that session has opened another */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */
@@ -196,6 +208,21 @@ struct core_event {
 			int64_t incarnation, beat; /* the former: its new one */
 		} took_over;
 		int64_t beat_mono_ns; /* BEAT: when it was sent, on the clock of core_step: it was not committed before */
+		struct {
+			const struct core_owner *at;
+			size_t n;
+			const char *const *hashes; /* workers with a hash and without an hb */
+			size_t n_hashes;
+			bool ok;                   /* false: the lease table is away */
+			uint64_t next;             /* 0: that was the last page */
+		} keys;
+		struct {
+			const struct core_owner *at; /* of the effect, in its order, as is its cursor */
+			const bool *runs;
+			size_t n;
+			bool ok;
+			uint64_t next;
+		} runs;
 		bool up;
 		struct {
 			bool on;

@@ -1,4 +1,5 @@
-/* RunningTaskRecovery: the running rows against this master's memory, and against who holds their sessions.
+/* RunningTaskRecovery, the rows' half: the running rows against this master's memory, and against who holds their sessions.
+ * The keys' half is keys.c.
  *
  * A sweep reads all running rows, page after page.
  *
@@ -212,6 +213,7 @@ static void take_back(struct core *c, const struct core_stray *row)
 	f->at = row->at;
 	f->session = row->session;
 	f->worker = keep_text(c, row->worker);
+	keys_expect(c);
 }
 
 /* Redis holds work back where it shows life, and says nothing where it is away.  Its word counts for the next sweep, which

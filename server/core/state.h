@@ -8,6 +8,7 @@
 #include "common/base/rng.h"
 #include "server/core/asks.h"
 #include "server/core/core.h"
+#include "server/core/keys.h"
 #include "server/core/recovery.h"
 #include "server/core/state_worker.h"
 #include "server/core/timer.h"
@@ -184,6 +185,7 @@ struct core {
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
 	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */
 	struct recovery recovery;
+	struct keys keys;
 	struct reminder due, expire;
 
 	struct map by_task, by_attempt;
@@ -191,9 +193,10 @@ struct core {
 	struct list retry;
 
 	struct map workers, peers, pools;
-	struct list pools_all, fresh, dead;
+	struct list pools_all, fresh, waiting, dead;
 	size_t n_free;            /* workers in pool.free heaps */
-	size_t n_connected;
+	size_t n_connected, n_opening; /* sessions; those on their way to one */
+	struct { size_t size; int64_t at; } fleet; /* the most of late, and when it was so */
 	uint64_t serial;
 	uint64_t pick;
 	struct { int64_t second; size_t gone, of; } ended[GONE_BUCKETS]; /* streams that ended, by second */

@@ -81,10 +81,11 @@ static void free_spent(struct engine *e)
 		free(container_of(n, struct scratch, node));
 	while ((n = list_pop_front(&e->spent))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
-		bool of_store = op->effect.type != CORE_DO_PREEMPT && op->effect.type != CORE_DO_ASK_HB;
-		if (of_store)
+		enum core_effect_type of = op->effect.type;
+		if (of != CORE_DO_PREEMPT && of != CORE_DO_ASK_HB && of != CORE_DO_KEYS)
 			store_op_done_fields(&op->op);
 		free(op->held);
+		free(op->owners);
 		blob_unref(op->info);
 		free(op->words);
 		if (e->n_free_ops < FREE_OPS_MAX) {
@@ -205,13 +206,13 @@ static void on_master_open(struct store_op *op)
 	e->opened = true;
 	log_info("master", NULL, "ready master=%s incarnation=%lld store=%s", e->master_id, (long long)e->incarnation,
 		 e->store_id);
-	if (e->store_up) /* else it is told when the store is back */
+	if (e->store_state.state.up) /* else it is told when the store is back */
 		engine_event(e, CORE_EV_STORE)->up = true;
 }
 
 static void open_master(struct engine *e)
 {
-	if (e->opening || e->opened || e->replaced || !e->store_up)
+	if (e->opening || e->opened || e->replaced || !e->store_state.state.up)
 		return;
 	e->opening = true;
 	memset(&e->master_open, 0, sizeof(e->master_open));
@@ -226,7 +227,7 @@ static void open_master(struct engine *e)
 
 static void beat(struct engine *e)
 {
-	if (!e->opened || !e->store_up || e->beating)
+	if (!e->opened || !e->store_state.state.up || e->beating)
 		return;
 	int64_t now = loop_now_mono_ns(e->loop);
 	e->beating = true;
@@ -250,7 +251,10 @@ static void on_pulse(struct loop_timer *t)
 		log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
 			 (long long)(late / NS_PER_MS));
 		engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
+		e->stalls++;
 	}
+	dependency_tell(&e->store_state, now);
+	dependency_tell(&e->lease_state, now);
 	open_master(e);
 	engine_drain_pulse(e);
 	if (now >= e->next_beat_mono_ns)
@@ -261,11 +265,7 @@ static void on_pulse(struct loop_timer *t)
 
 void engine_on_store_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("store", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("store", NULL, "down: %s", text);
-	e->store_up = up;
+	dependency_set(&e->store_state, up, text, loop_now_mono_ns(e->loop));
 	if (!up) {
 		engine_event(e, CORE_EV_STORE)->up = false;
 	} else if (e->opened) {
@@ -278,11 +278,7 @@ void engine_on_store_state(struct engine *e, bool up, const char *text)
 
 void engine_on_lease_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("lease", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("lease", NULL, "down, going on without: %s", text);
-	e->lease_up = up;
+	dependency_set(&e->lease_state, up, text, loop_now_mono_ns(e->loop));
 	engine_event(e, CORE_EV_LEASE)->up = up;
 }
 
@@ -294,6 +290,7 @@ static void on_lease_state(void *arg, bool up, const char *text)
 const struct lease_events engine_lease_events = {
 	.on_preempted = engine_on_preempted,
 	.on_hb = engine_on_hb,
+	.on_page = engine_on_page,
 	.on_state = on_lease_state,
 };
 
@@ -327,6 +324,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 		free(e);
 		return -ENOMEM;
 	}
+	dependency_init(&e->store_state, "store", "", now);
+	dependency_init(&e->lease_state, "lease", ", going on without", now);
 	loop_dirty_init(&e->work, LOOP_WORK, on_work);
 	loop_timer_init(&e->deadline, e->loop, on_deadline);
 	loop_timer_init(&e->pulse, e->loop, on_pulse);
@@ -357,6 +356,7 @@ void engine_free(struct engine *e)
 	while ((n = list_pop_front(&e->in_flight))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);
+		free(op->owners);
 		blob_unref(op->info);
 		free(op->words);
 		free(op);
@@ -385,8 +385,22 @@ const char *engine_master_id(const struct engine *e) { return e->master_id; }
 const struct core_config *engine_core_config(const struct engine *e) { return &e->core_config; }
 const char *engine_store_id(const struct engine *e) { return e->store_id; }
 int64_t engine_incarnation(const struct engine *e) { return e->incarnation; }
-bool engine_ready(const struct engine *e) { return e->opened && e->store_up; }
-bool engine_lease_up(const struct engine *e) { return e->lease_up; }
+bool engine_ready(const struct engine *e) { return e->opened && e->store_state.state.up; }
+bool engine_holds_sessions(const struct engine *e) { return e->opened; }
+bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
+const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
+const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }
+int64_t engine_stalls(const struct engine *e) { return e->stalls; }
+
+const char *engine_not_ready(const struct engine *e)
+{
+	if (engine_ready(e))
+		return NULL;
+	if (!e->store_state.state.up)
+		return e->store_state.state.text;
+	return e->replaced ? "another process runs under this master's id, and is the newer one"
+			   : "the store is there, and has not taken this master in yet";
+}
 
 /* ---- waiters ---- */
 

@@ -3,6 +3,7 @@
 #define REINS_ENGINE_IMPL_H
 
 #include "common/loop/loop.h"
+#include "server/engine/dependency.h"
 #include "server/engine/engine.h"
 
 /* An operation that the core asked for, on its way through the store or the lease table. */
@@ -11,6 +12,7 @@ struct eng_op {
 	struct engine *engine;
 	struct core_effect effect; /* what was asked; pointers in it are not valid any more */
 	struct core_attempt *held; /* SESSION_OPEN's list, owned */
+	struct core_owner *owners; /* RUNS' list and behind it the names, owned */
 	struct blob *info;         /* SESSION_OPEN's, owned */
 	char *words;               /* TAKE_BACK's, owned */
 	char worker[CORE_NAME_MAX + 1]; /* of the effect; TAKE_OVER: the master */
@@ -25,6 +27,7 @@ struct eng_op {
 		struct store_expire expire;
 		struct store_strays strays;
 		struct store_take_over take_over;
+		struct store_runs runs;
 		struct store_worker_gone gone;
 		struct store_detached detached;
 	};
@@ -75,7 +78,8 @@ struct engine {
 	int64_t incarnation;
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
 	int64_t pulse_due_mono_ns, next_beat_mono_ns, beat_sent_mono_ns;
-	bool store_up, lease_up;
+	struct dependency store_state, lease_state;
+	int64_t stalls; /* of the loop */
 
 	/* drain.c: wishes of operators */
 	struct store_workers wishes; /* the page that is read */
@@ -112,5 +116,6 @@ void engine_drain_pulse(struct engine *e);
 void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
 void engine_on_hb(void *arg, const struct lease_hb *hb);
+void engine_on_page(void *arg, const struct lease_page *page);
 
 #endif

@@ -110,9 +110,8 @@ static void on_check(struct sim *s, struct msg *m)
 {
 	if (check_ended(s)) {
 		/* A little longer: nothing may change any more, and what was left over in the lease table must go. */
-		int64_t more = KEYS_JUDGED ? s->cfg.recovery_ns + s->cfg.lease_ttl_ns + NS_PER_S : 3 * NS_PER_S;
 		s->quiet = true;
-		s->end_at = min_i64(s->end_at, s->now + more);
+		s->end_at = min_i64(s->end_at, s->now + s->cfg.recovery_ns + s->cfg.lease_ttl_ns + NS_PER_S);
 	} else {
 		sim_at(s, s->now + NS_PER_S, on_check);
 	}

@@ -216,6 +216,9 @@ struct sim_worker {
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
 	int64_t session;         /* the newest that it knows of */
+	int64_t hellos;          /* said by this process */
+	bool unsettled, was_unsettled; /* a Hello since `session` may have opened another; that, before the newest */
+	int64_t heartbeat_ns, patience_ns; /* as Welcome said */
 	int64_t number, last_dispatch;
 	int64_t acked_sent_at, sent_at[64], unanswered_since; /* its own clock; the last: 0: none */
 	struct run runs[SIM_RUNS];

@@ -21,8 +21,6 @@
 #ifndef REINS_SIM_CHECK_H
 #define REINS_SIM_CHECK_H
 
-/* Nobody deletes yet what the keys have too much: RunningTaskRecovery looks at rows only. */
-#define KEYS_JUDGED 0
 /* Two processes under one master id: the newer takes the older for dead at once, and judges exclusive leases that the older
  * still renews until its next beat is answered.  One id for two masters is an operator's mistake; what is not exclusive
  * must bear it. */

@@ -71,7 +71,7 @@ static void release(struct sim *s, int w, const struct core_effect *f)
 {
 	int row = row_of(&f->at.task);
 	struct field *at = find(s, w, row);
-	if (s->lease.owner[row].attempt == f->at.attempt)
+	if (s->lease.owner[row].attempt == f->at.attempt && s->lease.owner[row].worker == w)
 		s->lease.owner[row].end = 0;
 	if (at && at->attempt == f->at.attempt)
 		*at = s->lease.w[w].hash[--s->lease.w[w].n_hash];
@@ -85,9 +85,52 @@ static void beat(struct sim *s, const struct master *m, int w, const struct core
 	s->lease.w[w].n_hash = 0;
 	for (size_t i = 0; i < f->n_held; i++) {
 		set_field(s, w, row_of(&f->held[i].task), f->held[i].attempt);
-		if (f->held[i].attempt > 0)
+		if (i < f->n_owned)
 			own(s, w, &f->held[i], f->session);
 	}
+}
+
+static void disown(struct sim *s, int w, const struct core_effect *f)
+{
+	int row = row_of(&f->at.task);
+	if (s->lease.owner[row].attempt == f->at.attempt && s->lease.owner[row].worker == w &&
+	    s->lease.owner[row].session == f->session)
+		s->lease.owner[row].end = 0;
+}
+
+/* ---- pages: places 1 to SIM_WORKERS are the workers' hashes, those behind are owner keys ---- */
+
+static bool add_key(struct sim *s, int place, struct core_owner *owners, const char **hashes, struct core_event *ev)
+{
+	int w = place - 1, row = place - 1 - SIM_WORKERS;
+	if (row < 0) {
+		purge(s, w);
+		bool lone = !s->lease.w[w].hb_end && s->lease.w[w].n_hash;
+		if (lone)
+			hashes[ev->keys.n_hashes++] = s->w[w].id;
+		return lone;
+	}
+	if (s->lease.owner[row].end <= s->now)
+		return false;
+	owners[ev->keys.n++] = (struct core_owner){ { sim_id(row), s->lease.owner[row].attempt },
+						    s->w[s->lease.owner[row].worker].id, s->lease.owner[row].session };
+	return true;
+}
+
+/* So many that a round has few pages. */
+static void read_page(struct sim *s, struct msg *x, uint64_t from)
+{
+	int last = SIM_WORKERS + s->store.n_rows, max = max_i64(1, last / 8) + (int)rng_below(&s->rng, 64);
+	struct core_owner *owners = xcalloc((size_t)max, sizeof(*owners) + sizeof(char *));
+	const char **hashes = (const char **)(void *)(owners + max);
+	int place = (int)from + 1;
+	for (int n = 0; place <= last && n < max; place++)
+		n += add_key(s, place, owners, hashes, &x->ev);
+	x->mem = owners;
+	x->ev.keys.at = owners;
+	x->ev.keys.hashes = hashes;
+	x->ev.keys.ok = true;
+	x->ev.keys.next = place > last ? 0 : (uint64_t)place - 1;
 }
 
 static enum core_preempt_verdict carry_out(struct sim *s, const struct master *m, const struct core_effect *f)
@@ -98,6 +141,11 @@ static enum core_preempt_verdict carry_out(struct sim *s, const struct master *m
 	case CORE_DO_PREEMPT: return preempt(s, m, w, f);
 	case CORE_DO_RELEASE: release(s, w, f); break;
 	case CORE_DO_LEASE_BEAT: beat(s, m, w, f); break;
+	case CORE_DO_DISOWN: disown(s, w, f); break;
+	case CORE_DO_DROP_HASH:
+		if (!s->lease.w[w].hb_end)
+			s->lease.w[w].n_hash = 0;
+		break;
 	default:
 		own(s, w, &f->at, f->session);
 		if (!s->lease.w[w].hb_end || s->lease.w[w].session <= f->session)
@@ -106,12 +154,14 @@ static enum core_preempt_verdict carry_out(struct sim *s, const struct master *m
 	return CORE_PREEMPT_OK;
 }
 
-static void on_preempted(struct sim *s, struct msg *x)
+static void on_answer(struct sim *s, struct msg *x)
 {
 	if (master_dead(s, x) || master_later(s, x))
 		return;
-	struct msg *d = master_event(s, CORE_EV_PREEMPTED);
+	struct msg *d = master_event(s, x->ev.type);
 	d->ev = x->ev;
+	d->mem = x->mem;
+	x->mem = NULL;
 	master_deliver(s, master_of(s, x), d);
 }
 
@@ -145,11 +195,18 @@ void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
 	/* Of what is on its way when the connection goes some is carried out, and none is answered. */
 	bool lost = !up || (!s->healed && sim_chance(s, 1));
 	enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
+	if (f->type == CORE_DO_KEYS) {
+		struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_answer);
+		x->ev.type = CORE_EV_KEYS;
+		if (!lost)
+			read_page(s, x, f->cursor);
+		return;
+	}
 	if (!lost || (s->lease.up && sim_chance(s, 30)))
 		v = carry_out(s, m, f);
 	if (f->type != CORE_DO_PREEMPT)
 		return;
-	struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_preempted);
+	struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_answer);
 	x->ev.type = CORE_EV_PREEMPTED;
 	x->ev.at = f->at;
 	x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;

@@ -270,6 +270,7 @@ static void do_session_open(struct sim *s, struct msg *m, bool again)
 		}
 		listed[row_of(&r->t.id)] = true;
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
+		r->lease_ns = max_i64(r->lease_ns, m->ef.lease_ns);
 		adopt(adopted, &e->opened.n_adopted, r, e->opened.session);
 	}
 	for (int i = 0; i < s->store.n_rows; i++) {
@@ -418,6 +419,24 @@ static void do_strays(struct sim *s, struct msg *m)
 	}
 }
 
+static void do_runs(struct sim *s, struct msg *m)
+{
+	size_t n = m->ef.n_owners;
+	struct core_owner *at = list_new(m, n, sizeof(*at) + sizeof(bool));
+	bool *runs = (bool *)(at + n);
+	memcpy(at, m->ef.owners, n * sizeof(*at));
+	for (size_t i = 0; i < n; i++) {
+		const struct row *r = row_get(s, &at[i].at.task);
+		runs[i] = r->state == ROW_RUNNING && r->t.attempt == at[i].at.attempt && r->worker == number_of(at[i].worker);
+	}
+	m->ev.type = CORE_EV_RUNS;
+	m->ev.runs.at = at;
+	m->ev.runs.runs = runs;
+	m->ev.runs.n = n;
+	m->ev.runs.ok = true;
+	m->ev.runs.next = m->ef.cursor;
+}
+
 /* ---- masters and clients ---- */
 
 static void do_open(struct sim *s, struct msg *m)
@@ -521,6 +540,7 @@ void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 	case CORE_DO_EXPIRE: do_expire(s, m); break;
 	case CORE_DO_STRAYS: do_strays(s, m); break;
 	case CORE_DO_TAKE_OVER: do_take_over(s, m); break;
+	case CORE_DO_RUNS: do_runs(s, m); break;
 	case OP_CANCEL: do_cancel(s, m, again); break;
 	case OP_RETRY: do_retry(s, m, again); break;
 	case OP_OPEN: do_open(s, m); break;

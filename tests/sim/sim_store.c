@@ -62,6 +62,7 @@ static void unavailable(struct sim *s, struct msg *x)
 		e->type = CORE_EV_TOOK_OVER;
 		e->took_over.master = x->ef.master;
 		break;
+	case CORE_DO_RUNS: e->type = CORE_EV_RUNS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
 }
@@ -187,9 +188,14 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 	return x;
 }
 
-/* What `ef` points to: an instance, then a list. */
+/* What `ef` points to: an instance, then a list, or owners. */
 static void keep_asked(struct msg *x, const struct core_effect *f)
 {
+	if (f->n_owners) {
+		struct core_owner *owners = xcalloc(f->n_owners, sizeof(*owners));
+		memcpy(owners, f->owners, f->n_owners * sizeof(*owners));
+		x->ef.owners = x->asked = owners;
+	}
 	if (!f->instance && !f->n_held)
 		return;
 	size_t head = CORE_INSTANCE_LEN;
@@ -223,6 +229,8 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 	if (f->queue)
 		x->ef.queue = queue_names[f->queue[0] - 'a'];
 	keep_asked(x, f); /* the arena is gone by then */
+	for (size_t i = 0; i < f->n_owners; i++)
+		((struct core_owner *)x->asked)[i].worker = s->w[number_of(f->owners[i].worker)].id;
 }
 
 void store_insert_direct(struct sim *s, struct master *m, int row)

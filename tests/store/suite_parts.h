@@ -14,6 +14,7 @@ void wish_beats(void **state);
 void sessions_grow(void **state);
 void session_list(void **state);
 void adopted_is_not_lost(void **state);
+void adopted_lease_is_not_shorter(void **state);
 void new_instance(void **state);
 void many_sessions_at_once(void **state);
 void fill_in_order(void **state);
@@ -28,6 +29,7 @@ void list_pages(void **state);
 void list_leaves_out(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+void runs_by_attempt_and_worker(void **state);
 /* suite_logs.c */
 void logs(void **state);
 void logs_gaps_and_tails(void **state);

@@ -261,12 +261,12 @@ static void test_outcome(void **state)
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1; ready t2", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "release t1/1 w1; record t1/1 tok=7; preempt t2/1 w1#1" },
 	   { "outcome p1 t1/1 tok=8 ok", "drop tok=8" },
-	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 held=t2/1" },
-	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 held=t2/1" }, /* an outcome on its way is not compared */
+	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 slots=t2/1" },
+	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 slots=t2/1" }, /* an outcome on its way is not compared */
 	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" },
-	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 held=t2/1" }, /* the ack was on its way */
-	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 held=t2/1" },
-	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 held=t2/1" });
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 slots=t2/1" }, /* the ack was on its way */
+	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 slots=t2/1" },
+	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 slots=t2/1" });
 }
 
 static void test_outcome_of_an_unknown_attempt_is_the_stores_to_judge(void **state)
@@ -423,11 +423,11 @@ static void test_adopted(void **state)
 	S.show = SHOW_BEAT;
 	GO({ "hello p1 w1 slots=3 held=t1/2,t2/1,t3/1", "open w1 p1 held=t1/2,t2/1,t3/1" },
 	   { "opened p1 w1 #4 adopt=t1/2 wish=t2/1 fence=t3/1 requeue=t4/1",
-	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1,t3/1" },
+	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1 slots=t3/1" },
 	   /* three slots are used; t4 waits */
 	   { "outcome p1 t3/1 tok=1 fail", "record t3/1 tok=1; preempt t4/2 w1#4" },
-	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1,t4/2" },
-	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2,t4/2" });
+	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1 slots=t4/2" },
+	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2 slots=t4/2" });
 }
 
 static void test_earlier_session_is_dropped(void **state)
@@ -455,6 +455,18 @@ static void test_claim_answered_after_the_session_ended(void **state)
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "hello p2 w1 slots=2", "open w1 p2" }, { "opened p2 w1 #2", "close p1 replaced; welcome p2 w1#2" },
 	   { "claimed t1/1 won", "back t1/1 #1 unsent" }, { "taken t1/1 #1 pending", "preempt t1/2 w1#2" });
+}
+
+/* Given out by another master, adopted here, and then a claim from an old window, which the store settles after a lost
+ * connection, finds the row with this worker and session and takes it for its own. */
+static void test_claim_that_finds_what_was_adopted(void **state)
+{
+	script_start(&S, NULL);
+	GO({ "ready t1", "" }, { "hello p1 w1 slots=2 held=t1/1", "open w1 p1 held=t1/1" },
+	   { "opened p1 w1 #3 adopt=t1/1", "welcome p1 w1#3; preempt t1/1 w1#3" }, { "preempted t1 ok", "claim t1/1 w1#3" }, { "claimed t1/1 won", "" },
+	   /* One slot is taken, not two. */
+	   { "submit t2", "preempt t2/1 w1#3" }, { "outcome p1 t1/1 tok=1 ok", "record t1/1 tok=1" },
+	   { "recorded p1 t1/1 tok=1 recorded", "ack t1/1 p1 recorded" });
 }
 
 static void test_eager_insert_answered_after_the_stream_ended(void **state)
@@ -527,8 +539,8 @@ static void test_stream_ends_while_its_session_opens(void **state)
 static void test_store_away_at_hello(void **state)
 {
 	script_start(&S, NULL);
-	GO({ "store down", "" }, { "hello p1 w1", "close p1 unavailable" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
-	   { "opened p2 w1 away", "close p2 unavailable" });
+	GO({ "store down", "" }, { "hello p1 w1", "" }, { "bye p1", "" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
+	   { "opened p2 w1 away", "close p2 away" });
 	struct core_counts n;
 	core_counts(S.core, &n);
 	assert_int_equal(n.workers, 0);
@@ -842,7 +854,7 @@ int main(void)
 		RUN(test_adopted),
 		RUN(test_earlier_session_is_dropped),
 		RUN(test_numbers_start_anew_with_the_session),
-		RUN(test_claim_answered_after_the_session_ended),
+		RUN(test_claim_answered_after_the_session_ended), RUN(test_claim_that_finds_what_was_adopted),
 		RUN(test_eager_insert_answered_after_the_stream_ended),
 		RUN(test_preempt_answered_while_a_session_opens),
 		RUN(test_taken_back_and_adopted_cross),

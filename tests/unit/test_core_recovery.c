@@ -389,7 +389,7 @@ static void test_deposed_while_opening(void **state)
 	SAYS("opened p1 w1 #4 adopt=t1/1", "");
 	SAYS("store up", "strays after t0");
 	SAYS("hello p3 w1 held=t1/1", "open w1 p3 held=t1/1");
-	SAYS("opened p3 w1 away", "close p3 unavailable");
+	SAYS("opened p3 w1 away", "close p3 away");
 	SAYS("wait 10", "release t1/1 w1; back t1/1 #4 lost counted");
 }
 

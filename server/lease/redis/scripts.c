@@ -46,10 +46,9 @@ const char *const redis_scripts[SCRIPTS] = {
 		"return 0\n",
 	[SCRIPT_RELEASE_OWNER] =
 		"local owner = redis.call('GET', KEYS[1])\n"
-		"if owner and string.match(owner, ' (%d+)$') == ARGV[1] then\n"
-		"  return redis.call('DEL', KEYS[1])\n"
-		"end\n"
-		"return 0\n",
+		"local worker, attempt = string.match(owner or '', '^(.*) %d+ (%d+)$')\n"
+		"return worker == ARGV[1] and attempt == ARGV[2] and redis.call('DEL', KEYS[1]) or 0\n",
+	[SCRIPT_DISOWN] = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0\n",
 	[SCRIPT_RELEASE_FIELDS] =
 		"local tasks, gone = {}, {}\n"
 		"for i = 1, #ARGV, 2 do\n"
@@ -62,6 +61,7 @@ const char *const redis_scripts[SCRIPTS] = {
 		"  end\n"
 		"end\n"
 		"return #gone > 0 and redis.call('HDEL', KEYS[1], unpack(gone)) or 0\n",
+	/* 2: there was no hb. */
 	[SCRIPT_BEAT] = READ_SESSION("ARGV[2]", "1")
 		"redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])\n"
 		"redis.call('DEL', KEYS[2])\n"
@@ -71,8 +71,9 @@ const char *const redis_scripts[SCRIPTS] = {
 		"if #ARGV > 4 then\n"
 		"  redis.call('PEXPIRE', KEYS[2], ARGV[4])\n"
 		"end\n"
-		"return 0\n",
+		"return hb and 0 or 2\n",
 	[SCRIPT_HB] =
 		("local hb = redis.call('GET', KEYS[1])\n"
 		 "return hb and { hb, redis.call('PTTL', KEYS[1]) }\n"),
+	[SCRIPT_DROP_HASH] = "return redis.call('EXISTS', KEYS[1]) == 0 and redis.call('DEL', KEYS[2]) or 0\n",
 };

@@ -72,6 +72,7 @@ void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
 void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
+void sq_runs_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
 /* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
@@ -200,8 +201,6 @@ struct sq_store {
 	struct loop_poll *poll;
 	int event_fd;
 	struct list answers; /* made by submit itself */
-	size_t queued;
-	int64_t queued_bytes;
 	int64_t state_seen;
 	bool stays_down;
 	struct sq_lane lanes[SQ_LANES];
