@@ -35,7 +35,7 @@
 #define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
 #define SIM_TASKS 40    /* what clients want done */
-#define SIM_ROWS 512    /* rows tried: a repeated submit has a new id */
+#define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
 #define SIM_CONNS 4096
 #define SIM_OUTCOMES 65536
