@@ -20,6 +20,9 @@ static const struct setting table[] = {
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for no client certificate." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
+	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
+		  "most, its connection ends. Peers may send up to 50 PINGs a second themselves." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
 	  .help = "After SIGTERM: how long calls in flight may take." },
 
@@ -31,6 +34,13 @@ static const struct setting table[] = {
 	  .help = "Start on a file although its tasks were moved to another store, and take that mark away: for going back. "
 		  "A master on the other store must not be started any more." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
+	{ "store-timeout", SETTING_DURATION, S(store_timeout_ns), NULL, "10s", 100 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "Longest that Postgres may take for a statement; after half as long again without an answer a connection is "
+		  "given up, and a client's call without a deadline ends with UNAVAILABLE after twice as long." },
+	{ "store-queue", SETTING_INT, S(store_queue), NULL, "200000", 100, 100000000,
+	  .help = "Operations that may wait for the store; over it clients are told UNAVAILABLE, and workers keep what they have." },
+	{ "store-queue-bytes", SETTING_SIZE, S(store_queue_bytes), NULL, "512MiB", 16 * MIB, INT64_C(1) << 40,
+	  .help = "What these may hold in memory." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
 	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
@@ -45,6 +55,9 @@ static const struct setting table[] = {
 	  .help = "How often a worker says that it is alive. At most a third of lease-ttl." },
 	{ "lease-ttl", SETTING_DURATION, S(lease_ttl_ns), NULL, "10s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "A worker counts as lost this long after its last heartbeat." },
+	{ "heartbeat-rate", SETTING_INT, S(heartbeat_rate), NULL, "1000", 0, 1000000,
+	  .help = "Heartbeats a second that this master is to get: new sessions beyond are given a longer heartbeat-interval and "
+		  "lease-ttl, by the same factor (10000 workers: 5). 0: no limit." },
 	{ "accept-timeout", SETTING_DURATION, S(accept_timeout_ns), NULL, "5s", 10 * NS_PER_MS, 3600 * NS_PER_S,
 	  .help = "A dispatch that is not accepted by then is recalled." },
 	{ "disconnect-grace", SETTING_DURATION, S(disconnect_grace_ns), NULL, "1s", 0, 3600 * NS_PER_S,

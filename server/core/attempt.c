@@ -77,7 +77,7 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 	struct core_effect *f = emit_worker(c, CORE_DO_PREEMPT, w);
 	f->at = job_at(j);
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }
 
 /* The row is RUNNING here: own and send, or give it back if nobody is there to send it to, or has no room for it. */
@@ -187,7 +187,7 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 	if (!taken && w->session == j->session) {
 		/* The table knows better, or will after the next heartbeat has written its hash anew. */
-		w->hold_until = c->now + c->cfg.heartbeat_ns;
+		w->hold_until = c->now + w->heartbeat_ns;
 		worker_refresh(c, w, false);
 		worker_timer(c, w);
 	}
@@ -369,6 +369,7 @@ static void cancel_later(struct core *c, struct job *j, const struct core_event 
 
 static void cancel(struct core *c, struct job *j, const struct core_event *ev)
 {
+	j->cancel = true;
 	if (j->worker->peer && j->worker->session == j->session)
 		emit_stop(c, j->worker, job_at(j), CORE_STOP_CANCELLED);
 }

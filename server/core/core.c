@@ -13,6 +13,7 @@ void core_config_default(struct core_config *cfg)
 	*cfg = (struct core_config){
 		.heartbeat_ns = 2 * NS_PER_S,
 		.lease_ttl_ns = 10 * NS_PER_S,
+		.heartbeat_rate = 1000,
 		.accept_timeout_ns = 5 * NS_PER_S,
 		.disconnect_grace_ns = 1 * NS_PER_S,
 		.reconcile_ns = 2 * NS_PER_S,
@@ -128,6 +129,7 @@ static void on_store(struct core *c, const struct core_event *ev)
 		return;
 	}
 	worker_store_back(c, c->now - c->store_down_at);
+	session_store_back(c);
 	recovery_store_back(c, c->now - c->store_down_at);
 	keys_expect(c);
 	job_retry_take_backs(c);
@@ -239,7 +241,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	for (size_t i = 0; i < ARRAY_LEN(maps); i++)
 		map_init(maps[i]);
 	heap_init(&c->order, order_less);
-	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->dead,
+	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->waiting, &c->dead,
 				       &c->idle_asks };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
@@ -283,6 +285,7 @@ void core_free(struct core *c)
 			pool_put(c, w->pool);
 		worker_set_stock(c, w, NULL, 0);
 		list_remove(&w->link_fresh);
+		list_remove(&w->link_waiting);
 		worker_free(w);
 	}
 	free_dead(c);

@@ -23,7 +23,9 @@
 struct core;
 
 struct core_config {
-	int64_t heartbeat_ns, lease_ttl_ns;
+	int64_t heartbeat_ns, lease_ttl_ns; /* H and L of a session, while few workers are connected */
+	/* Heartbeats a second; sessions that would bring more get longer H and L, by the same factor. 0: none does. */
+	int64_t heartbeat_rate;
 	int64_t accept_timeout_ns, disconnect_grace_ns;
 	int64_t reconcile_ns;    /* PendingTaskReconciler: refill from the start, look for queues, due rows */
 	int64_t recovery_ns;     /* RunningTaskRecovery: look for running rows of sessions that nobody holds */

@@ -134,6 +134,9 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
+			int64_t resumes;     /* newest session that this same process had; 0: none */
+			int64_t number;      /* counts the process's hellos, from 1; 0: it does not count */
+			bool no_other;       /* no hello since that session has opened another */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */

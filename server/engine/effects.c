@@ -366,6 +366,7 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;
+	o->lease_ns = x->lease_ns;
 	const struct engine_peer *p = engine_peer_find(e, x->peer);
 	if (p)
 		o->hello = op->info = blob_ref(p->hello);
@@ -464,6 +465,16 @@ static void touch(struct engine *e, struct engine_peer *p)
 		list_push_back(&e->dirty_peers, &p->dirty);
 }
 
+/* Of a session that goes on. */
+static void keep_adopted(struct engine_peer *p, const struct core_attempt *held, size_t n)
+{
+	free(p->adopted);
+	p->adopted = xcalloc(n + 1, sizeof(*p->adopted));
+	p->n_adopted = n;
+	for (size_t i = 0; i < n; i++)
+		p->adopted[i].task = (struct core_task){ .id = held[i].task, .attempt = held[i].attempt };
+}
+
 static void to_peer(struct engine *e, const struct core_effect *x)
 {
 	struct engine_peer *p = engine_peer_find(e, x->peer);
@@ -471,7 +482,9 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		return;
 	switch (x->type) {
 	case CORE_DO_WELCOME:
-		p->ops->welcome(p, x->session, p->adopted, p->n_adopted);
+		if (x->resumed)
+			keep_adopted(p, x->held, x->n_held);
+		p->ops->welcome(p, x, p->adopted, p->n_adopted);
 		free(p->adopted);
 		p->adopted = NULL;
 		p->n_adopted = 0;

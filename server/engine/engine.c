@@ -113,6 +113,7 @@ static void note_stall(struct engine *e, int64_t now)
 	log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
 		 (long long)(late / NS_PER_MS));
 	engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
+	e->stalls++;
 	e->pulse_due_mono_ns = now;
 }
 
@@ -178,13 +179,13 @@ static void on_master_open(struct store_op *op)
 	e->opened = true;
 	log_info("master", NULL, "ready master=%s incarnation=%lld store=%s", e->master_id, (long long)e->incarnation,
 		 e->store_id);
-	if (e->store_up) /* else it is told when the store is back */
+	if (e->store_state.state.up) /* else it is told when the store is back */
 		engine_event(e, CORE_EV_STORE)->up = true;
 }
 
 static void open_master(struct engine *e)
 {
-	if (e->opening || e->opened || e->replaced || !e->store_up)
+	if (e->opening || e->opened || e->replaced || !e->store_state.state.up)
 		return;
 	e->opening = true;
 	memset(&e->master_open, 0, sizeof(e->master_open));
@@ -199,9 +200,11 @@ static void on_pulse(struct loop_timer *t)
 	struct engine *e = container_of(t, struct engine, pulse);
 	int64_t now = loop_now_mono_ns(e->loop);
 	note_stall(e, now);
+	dependency_tell(&e->store_state, now);
+	dependency_tell(&e->lease_state, now);
 	open_master(e);
 	engine_drain_pulse(e);
-	if (e->opened && e->store_up && !e->beating && now >= e->next_beat_mono_ns) {
+	if (e->opened && e->store_state.state.up && !e->beating && now >= e->next_beat_mono_ns) {
 		e->beating = true;
 		memset(&e->beat, 0, sizeof(e->beat));
 		e->beat.op.kind = STORE_BEAT;
@@ -217,11 +220,7 @@ static void on_pulse(struct loop_timer *t)
 
 void engine_on_store_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("store", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("store", NULL, "down: %s", text);
-	e->store_up = up;
+	dependency_set(&e->store_state, up, text, loop_now_mono_ns(e->loop));
 	if (!up)
 		engine_event(e, CORE_EV_STORE)->up = false;
 	else if (e->opened)
@@ -232,11 +231,7 @@ void engine_on_store_state(struct engine *e, bool up, const char *text)
 
 void engine_on_lease_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("lease", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("lease", NULL, "down, going on without: %s", text);
-	e->lease_up = up;
+	dependency_set(&e->lease_state, up, text, loop_now_mono_ns(e->loop));
 	engine_event(e, CORE_EV_LEASE)->up = up;
 }
 
@@ -279,6 +274,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 		free(e);
 		return -ENOMEM;
 	}
+	dependency_init(&e->store_state, "store", "", now);
+	dependency_init(&e->lease_state, "lease", ", going on without", now);
 	loop_dirty_init(&e->work, LOOP_WORK, on_work);
 	loop_timer_init(&e->deadline, e->loop, on_deadline);
 	loop_timer_init(&e->pulse, e->loop, on_pulse);
@@ -338,8 +335,22 @@ const char *engine_master_id(const struct engine *e) { return e->master_id; }
 const struct core_config *engine_core_config(const struct engine *e) { return &e->core_config; }
 const char *engine_store_id(const struct engine *e) { return e->store_id; }
 int64_t engine_incarnation(const struct engine *e) { return e->incarnation; }
-bool engine_ready(const struct engine *e) { return e->opened && e->store_up; }
-bool engine_lease_up(const struct engine *e) { return e->lease_up; }
+bool engine_ready(const struct engine *e) { return e->opened && e->store_state.state.up; }
+bool engine_holds_sessions(const struct engine *e) { return e->opened; }
+bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
+const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
+const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }
+int64_t engine_stalls(const struct engine *e) { return e->stalls; }
+
+const char *engine_not_ready(const struct engine *e)
+{
+	if (engine_ready(e))
+		return NULL;
+	if (!e->store_state.state.up)
+		return e->store_state.state.text;
+	return e->replaced ? "another process runs under this master's id, and is the newer one"
+			   : "the store is there, and has not taken this master in yet";
+}
 
 /* ---- waiters ---- */
 

@@ -3,6 +3,7 @@
 #define REINS_ENGINE_IMPL_H
 
 #include "common/loop/loop.h"
+#include "server/engine/dependency.h"
 #include "server/engine/engine.h"
 
 /* An operation that the core asked for, on its way through the store or the lease table. */
@@ -75,7 +76,8 @@ struct engine {
 	int64_t incarnation;
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
 	int64_t pulse_due_mono_ns, next_beat_mono_ns;
-	bool store_up, lease_up;
+	struct dependency store_state, lease_state;
+	int64_t stalls; /* of the loop */
 
 	/* drain.c: wishes of operators */
 	struct store_workers wishes; /* the page that is read */

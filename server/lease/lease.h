@@ -16,7 +16,7 @@
 #ifndef REINS_LEASE_H
 #define REINS_LEASE_H
 
-#include "common/base/base.h"
+#include "common/base/histogram.h"
 #include "common/base/id.h"
 
 struct lease;
@@ -104,6 +104,10 @@ struct lease_stats {
 	int64_t dropped;  /* fire-and-forget commands (one may be for many tasks of a worker) lost: down, over the limit, or refused by Redis */
 	int64_t timeouts;
 	int64_t connects; /* Redis: connections that became usable */
+	int64_t refused;  /* commands that Redis answered with an error */
+	/* Beats that found no hb of their worker: it is its first, or hb was evicted, flushed, or has run out. */
+	int64_t missing;
+	struct histogram took; /* Redis: from a command's flush to its reply */
 };
 
 struct lease_ops {

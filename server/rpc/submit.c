@@ -203,6 +203,7 @@ void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		submit_free(s);
 		return;
 	}
+	rpc_store_begin(call, true);
 	engine_submit(s->rpc->engine, &s->submit);
 }
 
@@ -268,5 +269,6 @@ void submit_many_on_request(struct grpc_call *call, const uint8_t *data, size_t 
 		submit_free(s);
 		return;
 	}
+	rpc_store_begin(call, true);
 	engine_submit(s->rpc->engine, &s->submit);
 }

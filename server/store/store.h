@@ -18,6 +18,8 @@
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
+#include "common/base/clock.h"
+#include "common/base/histogram.h"
 #include "server/store/store_op.h"
 #include "server/store/store_reads.h"
 
@@ -140,6 +142,7 @@ struct store_session_open {
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
+	int64_t lease_ns; /* of the session: what it adopts gets no shorter one */
 	bool in_process;
 	int64_t ret_session;
 	struct store_drain_wish ret_drain;
@@ -191,10 +194,25 @@ struct store {
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;
-	int64_t ops_done[STORE_KINDS], batches_done[STORE_KINDS]; /* for metrics */
+	/* Accepted and not answered, members of groups counted one by one, and what they hold; the limits of both. */
+	int64_t queued, queued_bytes, max_queued, max_queued_bytes;
+	/* for metrics */
+	int64_t refused_full; /* over the limits */
+	int64_t results[STORE_KINDS][STORE_RESULTS], batches_done[STORE_KINDS];
+	struct histogram took[STORE_KINDS]; /* from submit to done */
 };
 
-static inline void store_submit(struct store *s, struct store_op *op) { s->ops->submit(s, op); }
+static inline void store_submit(struct store *s, struct store_op *op)
+{
+	op->submitted_mono_ns = clock_mono_ns();
+	s->ops->submit(s, op);
+}
+
+/* For stores: counts the answer, and calls done. */
+void store_tell(struct store *s, struct store_op *op);
+/* For stores: counts in what is submitted.  False: over a limit; the operation has its result and text, and is to be told. */
+bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes) MUST_CHECK;
+const char *store_kind_name(enum store_kind kind); /* "insert" */
 static inline void store_free(struct store *s) { if (s) s->ops->free(s); }
 /* Frees the ret_ memory of an operation, whichever its kind; NULL-safe for what was not set. */
 void store_op_done_fields(struct store_op *op);

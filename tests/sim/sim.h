@@ -35,7 +35,7 @@
 #define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
 #define SIM_TASKS 40    /* what clients want done */
-#define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
+#define SIM_ROWS 1024    /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
 #define SIM_CONNS 4096
 #define SIM_OUTCOMES 65536
@@ -213,6 +213,9 @@ struct sim_worker {
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
 	int64_t session;         /* the newest that it knows of */
+	int64_t hellos;          /* said by this process */
+	bool unsettled, was_unsettled; /* a Hello since `session` may have opened another; that, before the newest */
+	int64_t heartbeat_ns, patience_ns; /* as Welcome said */
 	int64_t number, last_dispatch;
 	int64_t acked_sent_at, sent_at[64], unanswered_since; /* its own clock; the last: 0: none */
 	struct run runs[SIM_RUNS];

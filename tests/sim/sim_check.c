@@ -1,6 +1,8 @@
 /* The promises, looked at from outside: against what really happened at the workers, and against the store. */
 #include "tests/sim/sim.h"
 
+#define LEASE_LONGEST (60 * NS_PER_S) /* of any attempt: a session of so few workers is given no longer one */
+
 /* ---- around a step ---- */
 
 /* What the core knows from this turn on of drains; `off`: of whom it heard that the wish is gone. */
@@ -42,7 +44,7 @@ static void note_store(struct sim *s, struct master *m, const struct core_event 
 			continue;
 		if (!ev[i].up)
 			m->store_down_at = now;
-		else if (now - m->store_down_at > LEASE_MAX / 10) /* a shorter one some attempt's lease may not mind */
+		else if (now - m->store_down_at > LEASE_LONGEST / 10) /* a shorter one some attempt's lease may not mind */
 			m->listens_from = now;
 	}
 }

@@ -101,6 +101,7 @@ void master_start(struct sim *s, int i)
 	cfg.window = windows[rng_below(&s->rng, 3)];
 	cfg.fill = fills[rng_below(&s->rng, 3)];
 	cfg.in_flight_claims = claims[rng_below(&s->rng, 3)];
+	cfg.heartbeat_rate = sim_chance(s, 30) ? 1 : 1000; /* 1: the third worker and those after it get longer H and L */
 	m->clock = (struct clock){ sim_between(s, 1, 1000) * NS_PER_S, sim_between(s, -1000, 1000) };
 	m->up = true;
 	m->epoch = ++s->epochs;

@@ -265,6 +265,7 @@ static void do_session_open(struct sim *s, struct msg *m, bool again)
 		}
 		listed[row_of(&r->t.id)] = true;
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
+		r->lease_ns = max_i64(r->lease_ns, m->ef.lease_ns);
 		adopt(adopted, &e->opened.n_adopted, r, e->opened.session);
 	}
 	for (int i = 0; i < s->store.n_rows; i++) {

@@ -14,6 +14,7 @@ void wish_beats(void **state);
 void sessions_grow(void **state);
 void session_list(void **state);
 void adopted_is_not_lost(void **state);
+void adopted_lease_is_not_shorter(void **state);
 void new_instance(void **state);
 void many_sessions_at_once(void **state);
 void fill_in_order(void **state);

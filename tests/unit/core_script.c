@@ -210,6 +210,9 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.enforces_lease = has(l, "enforce");
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
+	e->hello.resumes = (int64_t)number(l, "resumes", 0);
+	e->hello.number = (int64_t)number(l, "no", (double)e->peer);
+	e->hello.no_other = !has(l, "other");
 }
 
 static size_t adopted(struct script *s, struct line *l, int k, size_t from, const char *text, bool wish)
@@ -489,7 +492,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const causes[] = { "lost", "unlisted", "refused", "recalled", "unsent" };
 	static const char *const reasons[] = { "cancelled", "fenced", "recalled" };
 	static const char *const verdicts[] = { "recorded", "duplicate", "fenced", "away" };
-	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
+	static const char *const closes[] = { "replaced", "unavailable", "away", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
@@ -550,7 +553,15 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		break;
 	case CORE_DO_DISOWN: say(s, "disown t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
 	case CORE_DO_DROP_HASH: say(s, "drop hash %s", f->worker); break;
-	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;
+	case CORE_DO_WELCOME:
+		say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session);
+		if (f->lease_ns != s->cfg.lease_ttl_ns || f->heartbeat_ns != s->cfg.heartbeat_ns)
+			say(s, " H=%g L=%g", (double)f->heartbeat_ns / 1e9, (double)f->lease_ns / 1e9);
+		if (f->resumed) {
+			say(s, " resumed");
+			say_list(s, "held=", f->held, f->n_held);
+		}
+		break;
 	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;
 	case CORE_DO_OUTCOME_ACK: say(s, "ack t%d/%d p%d %s", t, a, p, verdicts[f->verdict]); break;

@@ -5,6 +5,8 @@
  *   hello p1 w1 slots=2 gpus=0 q=a,b held=t1/1,t2/1 enforce inproc drain inst=5
  *   opened p1 w1 #1 [drained] adopt=t1/1 wish=t2/1 requeue=t3/1 fence=t4/1 wait=t5/1 | opened p1 w1 away
  *   hello p1 w1 handlers=x,y custom=lic:3 nocmd      (nocmd: runs no commands)
+ *   hello p1 w1 resumes=3 [no=5] [other]             (the process had session 3; "welcome … resumed held=…" if it goes on. Number
+ *                                                    of its hello; not given: the peer's. other: one may have opened a session)
  *   submit t1 [due=5]      inserted t1 created|exists|failed [due=5] [exp=9]    ready t1,t2 [exp=9]    gone t1
  *   preempted t1 ok|full|newer|down        claimed t1/1 won|lost|away [spec=1.5: MiB of its spec]
  *   accepted p1 t1/1       refused p1 t1/1       cancel t1/1        bye p1

@@ -539,8 +539,8 @@ static void test_stream_ends_while_its_session_opens(void **state)
 static void test_store_away_at_hello(void **state)
 {
 	script_start(&S, NULL);
-	GO({ "store down", "" }, { "hello p1 w1", "close p1 unavailable" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
-	   { "opened p2 w1 away", "close p2 unavailable" });
+	GO({ "store down", "" }, { "hello p1 w1", "" }, { "bye p1", "" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
+	   { "opened p2 w1 away", "close p2 away" });
 	struct core_counts n;
 	core_counts(S.core, &n);
 	assert_int_equal(n.workers, 0);

@@ -601,6 +601,40 @@ static void test_submits_outlive_their_calls(void **state)
 	assert_false(T.c.done);
 }
 
+/* A store that never answers: the call ends, the operation is the store's. A call that waits for news waits on. */
+static void test_a_call_without_a_deadline_does_not_wait_for_ever(void **state)
+{
+	T.rpc.store_wait_ns = 50 * NS_PER_MS;
+	submit(&T.c, 0);
+	struct store_insert *i = AWAIT(store_insert, STORE_INSERT);
+	struct uuid id = i->task.id;
+	TURNS_UNTIL(T.loop, T.c.done);
+	assert_int_equal(T.c.code, STATUS_UNAVAILABLE);
+	assert_non_null(asked(STORE_INSERT));
+	i->ret_verdict = STORE_INSERT_CREATED;
+	answer(&i->op, STORE_OK);
+	settle();
+
+	Reins__V1__GetTaskRequest m = REINS__V1__GET_TASK_REQUEST__INIT;
+	Google__Protobuf__Duration hour = { .base = PROTOBUF_C_MESSAGE_INIT(&google__protobuf__duration__descriptor), .seconds = 3600 };
+	m.task_id = (char *)TASK_1;
+	m.wait = &hour;
+	begin(&T.gone, "/reins.v1.TaskService/GetTask", GRPC_CALL_UNARY);
+	say(&T.gone, &m);
+	grpc_client_half_close(T.gone.c);
+	struct store_get *g = AWAIT(store_get, STORE_GET);
+	g->ret_found = true;
+	g->ret_task.state = STORE_PENDING;
+	assert_int_equal(uuid_parse(TASK_1, strlen(TASK_1), &id), 0);
+	answer(&g->op, STORE_OK);
+	turns_for(T.loop, 200 * NS_PER_MS);
+	assert_false(T.gone.done);
+	engine_news(T.engine, &id, false);
+	await(STORE_GET);
+	TURNS_UNTIL(T.loop, T.gone.done);
+	assert_int_equal(T.gone.code, STATUS_UNAVAILABLE);
+}
+
 /* ---- the master's row ---- */
 
 static void test_a_replaced_master_does_not_come_back(void **state)
@@ -660,6 +694,7 @@ int main(void)
 		RUN(test_ok_only_after_the_commit),
 		RUN(test_a_run_at_beyond_all_counting),
 		RUN(test_submits_outlive_their_calls),
+		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
 		RUN(test_a_replaced_master_does_not_come_back),
 		cmocka_unit_test_setup_teardown(test_a_stop_within_a_turn_judges_nobody, set_up_short, tear_down),
 	};

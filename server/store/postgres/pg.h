@@ -157,8 +157,6 @@ struct pg_store {
 	struct pg_conn *conns[16];
 	struct pg_queue queues[PG_KINDS];
 	struct list answers; /* operations with their results, told in the flush */
-	size_t queued;
-	int64_t queued_bytes;
 	struct pg_params params;
 	struct loop_dirty dirty;
 	struct loop_timer partitions_timer;

@@ -200,8 +200,6 @@ struct sq_store {
 	struct loop_poll *poll;
 	int event_fd;
 	struct list answers; /* made by submit itself */
-	size_t queued;
-	int64_t queued_bytes;
 	int64_t state_seen;
 	bool stays_down;
 	struct sq_lane lanes[SQ_LANES];
