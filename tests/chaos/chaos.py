@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
@@ -172,7 +173,12 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except (Exception, KeyboardInterrupt):
+        traceback.print_exc()
+        code = 2
     sys.stdout.flush()
-    # Threads of a client that hangs are not waited for.
+    sys.stderr.flush()
+    # Threads that hang in something are not waited for.
     os._exit(code)
