@@ -125,10 +125,11 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
+			int64_t number; /* grows with the instance's hellos, over all masters; 0: not counted */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */
-			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
+			bool ok; /* false: the store is away, or has a session of a newer hello; the peer is closed with UNAVAILABLE */
 			int64_t session;
 			bool drain_wish; /* as in DRAIN_WISH */
 			const struct core_adopted *adopted;

@@ -137,10 +137,14 @@ struct store_session_open {
 	const char *worker;
 	struct blob *hello; /* an encoded reins.v1.WorkerInfo: what is to be shown of the worker; NULL: nothing */
 	uint8_t instance[CORE_INSTANCE_LEN];
+	int64_t hello_number; /* 0: not counted */
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
 	bool in_process;
+	/* A hello of this instance with a larger number has a session: this one was held up on its way to the store, and its list
+	 * is old. Nothing was changed, and nothing else is returned. */
+	bool ret_stale;
 	int64_t ret_session;
 	struct store_drain_wish ret_drain;
 	bool ret_new_instance; /* the worker's row named another instance before, or there was none */

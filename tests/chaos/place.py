@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 
-from cluster import BUILD, Cluster, Postgres, Redis, free_port, wait_for
+from cluster import BUILD, Cluster, Postgres, Redis, wait_for
 from netns import make_network
 from proxy import Proxy
 from real_worker import Worker, alive, start_ticks
@@ -28,19 +28,6 @@ FLAGS = {
 }
 ORPHAN = 4  # seconds
 DISK = 8 << 20  # bytes of the small one
-
-
-class OtherMaster(Cluster):
-    """One more reinsd over the database and the Redis of the first."""
-
-    def __init__(self, first, name):  # no super().__init__: that makes a database
-        self.postgres, self.redis_server, self.folder = first.postgres, first.redis_server, first.folder
-        self.database, self.keys, self.certs = first.database, first.keys, None
-        self.port = free_port()
-        self.address = f"{first.address.rsplit(':', 1)[0]}:{self.port}"
-        self.flags = {**first.flags, "listen": self.address, "master-id": name}
-        self.env, self.process, self._channels = {}, None, []
-        self.log_path = self.folder / f"reinsd-{name}.log"
 
 
 class Place:
@@ -79,7 +66,7 @@ class Place:
             first.flags["insecure"] = "true"
         self.masters = {"m1": first}
         for i in range(1, n):
-            self.masters[f"m{i + 1}"] = OtherMaster(first, f"m{i + 1}")
+            self.masters[f"m{i + 1}"] = first.another(f"m{i + 1}")
         self.store_relays, self.redis_relays = {}, {}
         for name, master in self.masters.items():
             if self.store == "sqlite":

@@ -354,7 +354,7 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(record_retries), cmocka_unit_test(record_not_counted), cmocka_unit_test(record_wild_times),
 	cmocka_unit_test(take_back_and_again), cmocka_unit_test(lost_limit), cmocka_unit_test(open_attempt_may_succeed),
 	cmocka_unit_test(given_out_closes), cmocka_unit_test(cancel_everywhere), cmocka_unit_test(wish_beats),
-	cmocka_unit_test(sessions_grow), cmocka_unit_test(session_list), cmocka_unit_test(adopted_is_not_lost),
+	cmocka_unit_test(sessions_grow), cmocka_unit_test(session_stale), cmocka_unit_test(session_list), cmocka_unit_test(adopted_is_not_lost),
 	cmocka_unit_test(new_instance), cmocka_unit_test(many_sessions_at_once), cmocka_unit_test(fill_in_order),
 	cmocka_unit_test(queues_with_rows), cmocka_unit_test(due_rows), cmocka_unit_test(logs),
 	cmocka_unit_test(logs_gaps_and_tails), cmocka_unit_test(logs_dropped_of_former_attempts), cmocka_unit_test(logs_that_overlap),

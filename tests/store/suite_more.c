@@ -158,6 +158,47 @@ void sessions_grow(void **state)
 	store_op_done_fields(&c.op);
 }
 
+/* A hello that was held up, at a master that the worker has left: its list says nothing of what came since. */
+void session_stale(void **state)
+{
+	static const struct {
+		uint8_t instance;
+		int64_t number;
+		bool stale;
+	} hellos[] = {
+		{1, 8, false}, {1, 8, false}, /* the same once more, after a lost answer */
+		{1, 7, true}, {1, 9, false}, {1, 8, true}, {1, 0, false}, /* not counted */
+		{1, 3, false}, {2, 1, false}, /* another instance counts from the start */
+	};
+	int64_t last = 0;
+	for (size_t i = 0; i < ARRAY_LEN(hellos); i++) {
+		struct core_task t;
+		struct core_attempt runs = {new_id(), 1};
+		if (last)
+			runs = running(&t, "w-stale", last);
+		/* Others in its batch are not stale. */
+		struct store_session_open many[] = {
+			{.worker = "w-stale-a", .instance = {1}, .master = "m1"},
+			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_number = hellos[i].number,
+			 .held = &runs, .n_held = !hellos[i].stale},
+			{.worker = "w-stale-z", .instance = {1}, .master = "m1"},
+		};
+		run_many(many, ARRAY_LEN(many), sizeof(many[0]), STORE_SESSION_OPEN);
+		assert_int_equal(many[1].ret_stale, hellos[i].stale);
+		assert_false(many[0].ret_stale || many[2].ret_stale);
+		if (hellos[i].stale) {
+			assert_int_equal(many[1].ret_n_requeued + many[1].ret_n_waiting + many[1].ret_n_fenced, 0);
+			assert_int_equal(state_of(runs.task), STORE_RUNNING);
+		} else {
+			assert_true(many[1].ret_session > last);
+			assert_int_equal(many[1].ret_n_adopted, last > 0);
+			last = many[1].ret_session;
+		}
+		for (size_t j = 0; j < ARRAY_LEN(many); j++)
+			store_op_done_fields(&many[j].op);
+	}
+}
+
 static bool has_attempt(const struct core_attempt *at, size_t n, struct core_attempt x)
 {
 	for (size_t i = 0; i < n; i++)

@@ -11,6 +11,7 @@ void given_out_closes(void **state);
 void cancel_everywhere(void **state);
 void wish_beats(void **state);
 void sessions_grow(void **state);
+void session_stale(void **state);
 void session_list(void **state);
 void adopted_is_not_lost(void **state);
 void new_instance(void **state);

@@ -77,6 +77,9 @@ static const char tasks_2[] =
 	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;"
 	"ALTER TABLE worker ADD COLUMN heard_us INTEGER; ALTER TABLE worker ADD COLUMN detached_us INTEGER;";
 
+/* Of the hello that became the session; 0: not counted. */
+static const char tasks_3[] = "ALTER TABLE worker ADD COLUMN hello INTEGER NOT NULL DEFAULT 0;";
+
 /* A row of `log` with `dropped` is a gap of so many bytes.  Metrics lie beside the logs: much, and not needed to schedule. */
 static const char logs_2[] =
 	"ALTER TABLE log ADD COLUMN dropped INTEGER;"
@@ -87,9 +90,9 @@ static const char logs_2[] =
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[2];
+	const char *migrations[3];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 2, {tasks_1, tasks_2}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 3, {tasks_1, tasks_2, tasks_3}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
