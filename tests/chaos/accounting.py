@@ -10,6 +10,7 @@ from place import LEASE, ORPHAN, RECOVERY
 from programs import read_journal
 
 State, End = stubs.State, stubs.End
+BY_PROGRAM = (End.FAILED, End.TIMED_OUT)
 TERMINAL = (State.COMPLETED, State.FAILED, State.CANCELLED)
 LOGS = 5000  # attempts whose log is read; of more a random choice
 # A key has its lease and a look of the recovery; the rest is for a busy machine.
@@ -108,11 +109,7 @@ class Accounting:
             self.problem("invented", f"{len(good)} successes: {self._name(t)}")
         if any(a.end == End.END_UNSPECIFIED for a in t.attempts):
             self.problem("lost", f"an attempt has no end: {self._name(t)}")
-        if t.state == State.CANCELLED:
-            if t.id not in self.asked_cancel:
-                self.problem("invented", f"cancelled by nobody: {self._name(t)}")
-        elif t.state != kind.ends:
-            self.problem("invented", f"it can't end so: {self._name(t)} {t.error}")
+        self._state(t, kind)
         for a in t.attempts:
             run = self.runs.get((t.id, a.number))
             if a.end == End.SUCCEEDED and (run is None or run.end != 0):
@@ -126,6 +123,20 @@ class Accounting:
             run = self.runs.get((t.id, good[0].number)) if good else None
             if run and run.result != t.result:
                 self.problem("results", f"{t.result!r} is recorded, the program wrote {run.result!r}: {self._name(t)}")
+
+    def _state(self, t, kind):
+        failures = sum(a.end in BY_PROGRAM for a in t.attempts)
+        if t.state == State.CANCELLED:
+            if t.id not in self.asked_cancel:
+                self.problem("invented", f"cancelled by nobody: {self._name(t)}")
+        elif t.state == State.FAILED and t.id in self.asked_cancel:
+            # A program may end by itself before it is stopped; it is not tried again then.
+            if not t.attempts or t.attempts[-1].end not in BY_PROGRAM:
+                self.problem("invented", f"FAILED though its program did not fail: {self._name(t)}")
+        elif t.state != kind.ends:
+            self.problem("invented", f"it can't end so: {self._name(t)} {t.error}")
+        elif t.state == State.FAILED and t.id not in self.retried and failures != max(1, t.spec.retry.max_attempts):
+            self.problem("invented", f"FAILED after {failures} of {t.spec.retry.max_attempts} failures: {self._name(t)}")
 
     def _told(self):
         for c in self.clients:
