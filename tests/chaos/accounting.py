@@ -2,16 +2,20 @@
 
 import collections
 import random
+import time
 
 import grpc
 import stubs
 from cluster import wait_for
+from faults import owner
 from place import LEASE, ORPHAN, RECOVERY
-from programs import read_journal
+from programs import now, read_journal
 
 State, End = stubs.State, stubs.End
 BY_PROGRAM = (End.FAILED, End.TIMED_OUT)
 TERMINAL = (State.COMPLETED, State.FAILED, State.CANCELLED)
+NOT_LISTED = "not on the list of its worker"
+AFTER = LEASE + 1  # seconds in which a fault of a worker may still cost an attempt
 LOGS = 5000  # attempts whose log is read; of more a random choice
 # A key has its lease and a look of the recovery; the rest is for a busy machine.
 KEYS_GONE = LEASE + RECOVERY + 5
@@ -20,6 +24,7 @@ SWEEPS_KEYS = (stubs.ROOT / "server/lease/redis/scan.c").exists()
 
 PROMISES = {
     "lost": "an accepted task is there and ends",
+    "lost attempts": "an attempt is lost only if something happened to its worker",
     "doubled": "each key one task, each task one record, each attempt one run and one end",
     "overlapping": "two runs of an exclusive task are never there at a time",
     "invented": "an end is what the program said",
@@ -92,6 +97,7 @@ class Accounting:
         self._told()
         self._rows()
         self._overlaps()
+        self._lost_attempts()
         self._logs()
 
     def _name(self, t):
@@ -182,6 +188,23 @@ class Accounting:
                     if b.first_line < a.last_line or b.start < a.last:
                         self.problem("overlapping", f"{i}: attempt {later} began at {b.start} on {b.worker}, attempt {this} of {a.worker} was "
                                      f"there until {a.last}: {self._name(self.tasks[i]) if i in self.tasks else ''}")
+
+    def _lost_attempts(self):
+        """Whatever happens to masters, Redis and Postgres: what runs goes on, and an end that a worker has is recorded."""
+        happened = collections.defaultdict(list)  # worker -> [(from, until)]
+        for f in self.faults:
+            if f.began is not None:
+                happened[self.place.ids + owner(f.target)].append((f.began, (f.ended or f.began + f.lasts) + AFTER))
+        for t in self.tasks.values():
+            for a in t.attempts:
+                run = self.runs.get((t.id, a.number))
+                gone = a.end == End.LOST or (a.end == End.RECALLED and a.cause == NOT_LISTED)
+                if not run or not gone:
+                    continue
+                noted = a.finished_at.ToMicroseconds() / 1e6 + now() - time.time()
+                if not any(begun < noted and run.start < end for begun, end in happened[run.worker]):
+                    self.problem("lost attempts", f"attempt {a.number} of {run.worker} ran from {run.start} to {run.last}, its end was {run.end}; lost at {noted:.2f}: "
+                                 f"{self._name(t)}")
 
     def _logs(self):
         """An attempt's end is recorded when its log is stored; any other log is a beginning of what it printed."""

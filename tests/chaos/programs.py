@@ -74,8 +74,11 @@ KINDS = [
     Kind("slow", 4, "out 1; sleep 60; say E 0", State.FAILED, lines=1, timeout=duration(1)),
     Kind("forks", 6, "for i in 1 2 3; do ( sleep 0.$i; say T $i ) & done; wait; out 1; own; say E 0", lines=1, result=True),
     Kind("leaves", 6, 'setsid sh -c "trap : TERM; sleep 300; sleep 300" & out 1; own; say E 0', lines=1, result=True),
-    Kind("alone", 12, "( i=0; while [ $i -lt 8 ]; do i=$((i+1)); say T child; sleep 0.1; done ) & "
+    Kind("alone", 9, "( i=0; while [ $i -lt 8 ]; do i=$((i+1)); say T child; sleep 0.1; done ) & "
          "for i in 1 2 3 4 5 6; do say T $i; out $i; sleep 0.15; done; wait; own; say E 0", lines=6, result=True, **EXCLUSIVE),
+    # Longer than its lease: whoever is cut off meanwhile is still at it when the lease ends.
+    Kind("alone-long", 4, "( i=0; while [ $i -lt 32 ]; do i=$((i+1)); say T child; sleep 0.25; done ) & "
+         "for i in 1 2 3 4 5 6 7 8; do say T $i; out $i; sleep 1; done; wait; own; say E 0", lines=8, result=True, **EXCLUSIVE),
     # What it leaves of its first attempt must be gone before the second begins.
     Kind("alone-fails", 5, DEAF + "sleep 0.3; out 1; say E 5; exit 5", State.FAILED, lines=1, retry=retry(2), **EXCLUSIVE),
 ]
