@@ -33,7 +33,7 @@ static const struct setting table[] = {
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
-	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis." },
+	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
 	{ "redis-timeout", SETTING_DURATION, S(redis_timeout_ns), NULL, "50ms", NS_PER_MS, 60 * NS_PER_S,
 	  .help = "After this long without an answer Redis counts as down and work goes on without it." },
 	{ "task-key-ttl", SETTING_DURATION, S(task_key_ttl_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,

@@ -98,7 +98,13 @@ static void on_lease_state(void *arg, bool up, const char *text)
 	engine_on_lease_state(((struct server *)arg)->engine, up, text);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_state = on_lease_state };
+static void on_lease_page(void *arg, const struct lease_page *page)
+{
+	engine_lease_events.on_page(((struct server *)arg)->engine, page);
+}
+
+static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_page = on_lease_page,
+						  .on_state = on_lease_state };
 
 static int open_lease(struct server *s)
 {

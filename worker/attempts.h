@@ -193,6 +193,8 @@ void attempts_set_draining(struct attempts *s, bool draining);
 void attempts_stop_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text);
 /* SIGKILL for all that runs. `fenced`: outcomes are nobody's business. */
 void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text, bool fenced);
+/* Whatever is held, outcomes too: SIGKILL for what runs, and nobody is told how it ended. */
+void attempts_give_up(struct attempts *s, const char *text);
 /* This process is about to end and leaves what runs to its supervisors: for so long they wait for the next one (exclusive
  * tasks as long as their lease says). What was not started is refused. */
 void attempts_detach(struct attempts *s, int64_t within_ns);

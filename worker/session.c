@@ -67,8 +67,8 @@ static void on_welcome_begin(struct session *s, const Reins__V1__Welcome *w)
 		return;
 	}
 	if (s->cfg.attempts->n_held && state->store_id[0] && strcmp(state->store_id, w->store_id) != 0) {
-		snprintf(text, sizeof(text), "this master's store is %.128s, but attempts of the store %.128s are held: they are "
-			 "kept, and this master is left", w->store_id, state->store_id);
+		snprintf(text, sizeof(text), "this master's store is %.128s; attempts of the store %.128s are held",
+			 w->store_id, state->store_id);
 		end(s, STATUS_DATA_LOSS, text);
 		return;
 	}

@@ -87,8 +87,10 @@ static void send(struct core *c, struct job *j)
 	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
-	if (stale && stale->session > j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+	if (stale && stale->session >= j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. Or this very session
+		 * has adopted it, and a claim that was sent twice takes the row for its own: nobody knows an attempt before the
+		 * claim that makes it is answered. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;
@@ -384,6 +386,10 @@ static void late(struct core *c, struct job *j, const struct core_event *ev)
 	worker_refresh(c, w, false);
 	if (w->peer)
 		emit_stop(c, w, job_at(j), CORE_STOP_RECALLED);
+#ifdef REINS_MUTATION_NO_RECALL_WAIT /* tests/sim proves that it would notice */
+	take_back(c, j, CORE_CAUSE_RECALLED);
+	return;
+#endif
 	if (j->t.exclusive)
 		job_set_state(c, j, JOB_RECALLING);
 	else
@@ -453,6 +459,13 @@ static void left_out_reserved(struct core *c, struct job *j, const struct core_e
 	free_slot(c, j, false);
 }
 
+/* The beat of the new session writes the hash; nobody else would delete the owner key. */
+static void left_out(struct core *c, struct job *j, const struct core_event *ev)
+{
+	free_slot(c, j, true);
+	job_free(c, j);
+}
+
 static void left_out_recording(struct core *c, struct job *j, const struct core_event *ev)
 {
 	new_session(c, j);
@@ -481,7 +494,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_ADOPTED]   = { ignore, ignore,            ignore,            ignore,            adopted,  adopted,  adopted,   adopted,  adopted_recording,    adopted,        adopted,         adopted, adopted },
 	[IN_WAITING]   = { ignore, ignore,            ignore,            ignore,            waits,    waits,    waits,     waits,    left_out_recording,   waits,          waits,           waits,   ignore },
 	[IN_FENCED]    = { ignore, ignore,            ignore,            ignore,            fenced,   fenced,   fenced,    fenced,   left_out_recording,   fenced,         fenced,          fenced,  ignore },
-	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, forget,   forget,   forget,    forget,   left_out_recording,   forget,         forget,          forget,  forget },
+	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, left_out, left_out, left_out,  left_out, left_out_recording,   left_out,       left_out,        left_out, left_out },
 };
 /* clang-format on */
 
@@ -534,6 +547,9 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 	const struct peer *p = peer_find(c, ev->peer);
 	struct worker *w = p ? p->worker : NULL;
 	struct job *j = job_by_attempt(c, ev->at);
+#ifdef REINS_MUTATION_ACK_BEFORE_COMMIT /* tests/sim proves that it would notice */
+	ack(c, ev->peer, ev->at, CORE_RECORD_RECORDED);
+#endif
 	if (j && j->worker == w) {
 		job_input(c, j, IN_OUTCOME, ev);
 		return;

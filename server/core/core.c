@@ -87,6 +87,9 @@ static void on_timer(struct core *c, struct timer *t)
 	case TIMER_RECOVERY:
 		recovery_on_timer(c);
 		break;
+	case TIMER_KEYS:
+		keys_on_timer(c);
+		break;
 	}
 }
 
@@ -126,6 +129,7 @@ static void on_store(struct core *c, const struct core_event *ev)
 	}
 	worker_store_back(c, c->now - c->store_down_at);
 	recovery_store_back(c, c->now - c->store_down_at);
+	keys_expect(c);
 	job_retry_take_backs(c);
 	timer_set(c, &c->reconcile, c->now);
 }
@@ -133,8 +137,10 @@ static void on_store(struct core *c, const struct core_event *ev)
 static void on_lease(struct core *c, const struct core_event *ev)
 {
 	/* Nothing waits for the lease table: preempts are answered DOWN while it is away, and the next heartbeat of
-	 * each worker writes its keys anew when it is back. */
+	 * each worker writes its keys anew when it is back.  Releases of that time are lost. */
 	c->lease_up = ev->up;
+	if (ev->up)
+		keys_expect(c);
 }
 
 static void on_stalled(struct core *c, const struct core_event *ev)
@@ -171,6 +177,8 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_DUE] = queue_on_due,
 	[CORE_EV_EXPIRED] = queue_on_expired,
 	[CORE_EV_STRAYS] = recovery_on_strays,
+	[CORE_EV_KEYS] = keys_on_page,
+	[CORE_EV_RUNS] = keys_on_runs,
 	[CORE_EV_STORE] = on_store,
 	[CORE_EV_LEASE] = on_lease,
 	[CORE_EV_STALLED] = on_stalled,
@@ -237,6 +245,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 		list_init(lists[i]);
 	timer_set(c, &c->reconcile, now_mono_ns);
 	recovery_init(c);
+	keys_init(c);
 	return c;
 }
 

@@ -21,6 +21,10 @@ enum core_effect_type {
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
 	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
+	CORE_DO_RUNS,          /* store: which of `owners` have a RUNNING row of that worker; changes nothing */
+	CORE_DO_KEYS,          /* lease: a page of keys from `cursor` on */
+	CORE_DO_DISOWN,        /* lease: delete the owner key where it names exactly this attempt, worker and session */
+	CORE_DO_DROP_HASH,     /* lease: delete the worker's hash unless it has an hb */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
 	CORE_DO_WELCOME,       /* peer */
@@ -68,6 +72,10 @@ struct core_effect {
 	struct blob *spec;       /* DISPATCH: a reference that core_effects_clear drops */
 	const struct core_attempt *held; /* SESSION_OPEN, LEASE_BEAT; in the effects' arena */
 	size_t n_held;
+	size_t n_owned;          /* LEASE_BEAT: so many of them, from the first, have an owner key; the others only take slots */
+	uint64_t cursor;         /* KEYS; RUNS: for the answer */
+	const struct core_owner *owners; /* RUNS; in the effects' arena, as their workers are */
+	size_t n_owners;
 };
 
 struct core_effects {

@@ -33,6 +33,8 @@ enum core_event_type {
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
 	CORE_EV_EXPIRED,        /* answer to CORE_DO_EXPIRE */
 	CORE_EV_STRAYS,         /* answer to CORE_DO_STRAYS */
+	CORE_EV_KEYS,           /* answer to CORE_DO_KEYS */
+	CORE_EV_RUNS,           /* answer to CORE_DO_RUNS */
 	CORE_EV_STORE,          /* the store went away or came back */
 	CORE_EV_LEASE,          /* the lease table went away or came back */
 	CORE_EV_STALLED,        /* the loop stood still for stalled_ns: every lease is lengthened by that */
@@ -77,6 +79,13 @@ struct core_stray {
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
 	int64_t incarnation, beat;
+};
+
+/* What an owner key says. */
+struct core_owner {
+	struct core_attempt at;
+	const char *worker;
+	int64_t session;
 };
 
 struct core_event {
@@ -178,6 +187,21 @@ struct core_event {
 			size_t n;                    /* fewer than the limit: the last page */
 			bool ok;
 		} strays;
+		struct {
+			const struct core_owner *at;
+			size_t n;
+			const char *const *hashes; /* workers with a hash and without an hb */
+			size_t n_hashes;
+			bool ok;                   /* false: the lease table is away */
+			uint64_t next;             /* 0: that was the last page */
+		} keys;
+		struct {
+			const struct core_owner *at; /* of the effect, in its order, as is its cursor */
+			const bool *runs;
+			size_t n;
+			bool ok;
+			uint64_t next;
+		} runs;
 		bool up;
 		struct {
 			bool on;

@@ -10,6 +10,7 @@
  *   job.c      jobs: one task on its way through this master; the only place that changes a job's state
  *   attempt.c  what happens to a job, by state
  *   recovery.c running rows of sessions that nobody holds
+ *   keys.c     keys of the lease table that no row answers for
  *   effects.c  the list of effects and its arena
  *   view.c     looking in, and core_check
  *   why.c      why a task waits, in words */
@@ -134,6 +135,8 @@ void job_attach(struct job *j, struct worker *w);
 void job_set_state(struct core *c, struct job *j, enum job_state to);
 void job_answered(struct core *c, struct job *j); /* its worker spoke after a recall */
 struct core_attempt job_at(const struct job *j); /* before the claim: the number that it would get */
+/* Its row is this worker's, as far as is known here: it has an owner key. */
+bool job_owns(const struct job *j);
 
 /* ---- recovery.c ---- */
 void recovery_init(struct core *c);
@@ -142,6 +145,14 @@ void recovery_on_timer(struct core *c);
 void recovery_on_strays(struct core *c, const struct core_event *ev);
 void recovery_store_back(struct core *c, int64_t away_ns);
 void recovery_stalled(struct core *c, int64_t ns);
+
+/* ---- keys.c ---- */
+void keys_init(struct core *c);
+void keys_on_timer(struct core *c);
+void keys_on_page(struct core *c, const struct core_event *ev);
+void keys_on_runs(struct core *c, const struct core_event *ev);
+/* Something happened that may have left keys behind, or what kept a round back is over. */
+void keys_expect(struct core *c);
 
 /* ---- attempt.c ---- */
 void job_input(struct core *c, struct job *j, enum job_input in, const struct core_event *ev);

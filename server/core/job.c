@@ -190,3 +190,8 @@ struct core_attempt job_at(const struct job *j)
 {
 	return (struct core_attempt){ j->t.id, j->t.attempt + (by_task_state(j->state) ? 1 : 0) };
 }
+
+bool job_owns(const struct job *j)
+{
+	return j->holds && (j->state == JOB_SENT || j->state == JOB_RUNNING || j->state == JOB_RECALLING);
+}

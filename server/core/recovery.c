@@ -1,4 +1,4 @@
-/* RunningTaskRecovery: running rows of sessions that nobody holds.
+/* RunningTaskRecovery, the rows' half: running rows of sessions that nobody holds.  The keys' half is keys.c.
  *
  * A sweep reads all running rows, page after page.  Those that this core holds are left alone; the sessions of the
  * others are remembered with the time since which nothing spoke for them, and their rows are taken back when that is
@@ -85,6 +85,7 @@ static void take_back(struct core *c, const struct core_stray *row)
 	f->at = row->at;
 	f->session = row->session;
 	f->worker = worker;
+	keys_expect(c);
 }
 
 static void look_at(struct core *c, const struct core_stray *row)

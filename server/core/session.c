@@ -253,6 +253,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 	for (size_t i = 0; i < ev->opened.n_requeued; i++)
 		window_offer(c, &ev->opened.requeued[i], NULL);
 	emit_lease_beat(c, w);
+	keys_expect(c); /* whoever held the session before may have died over it */
 }
 
 void session_on_opened(struct core *c, const struct core_event *ev)

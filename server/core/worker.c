@@ -236,6 +236,9 @@ static bool runs_on_lease(const struct job *j)
 static int64_t lease_end(const struct worker *w, const struct job *j, int64_t from)
 {
 	int64_t end = from + j->lease_ns;
+#ifdef REINS_MUTATION_EARLY_JUDGE /* tests/sim proves that it would notice */
+	end -= j->lease_ns / 5;
+#endif
 #ifdef REINS_MUTATION_NO_DETACH /* tests/sim proves that it would notice */
 	return end;
 #endif
@@ -258,6 +261,8 @@ void worker_heard(struct core *c, struct worker *w, int64_t at)
 {
 	w->heard = max_i64(w->heard, at);
 	lease_next(c, w);
+	/* One that ended while nobody could judge it is judged yet: else nothing ever forgets this worker. */
+	w->lease_at = min_i64(w->lease_at, max_i64(heard(w) + c->cfg.lease_ttl_ns, c->now));
 	worker_timer(c, w);
 }
 
@@ -326,10 +331,16 @@ void worker_store_back(struct core *c, int64_t away_ns)
 	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
 		struct worker *w = container_of(n, struct worker, node);
 		int64_t shortest = c->cfg.lease_ttl_ns;
+#ifdef REINS_MUTATION_NO_START_GRACE /* tests/sim proves that it would notice */
+		away_ns = 0;
+#endif
 		list_each(it, &w->jobs)
 			shortest = min_i64(shortest, container_of(it, struct job, at_worker)->lease_ns);
 		if (w->detached_until)
 			w->detached_until += away_ns;
+		/* What it said meanwhile nobody stored; and all of it lasts longer now. */
+		if (w->detached_until > c->now)
+			emit_worker(c, CORE_DO_DETACHED, w)->detach_ns = w->detached_until - c->now;
 		worker_heard(c, w, away_ns > shortest / 10 ? c->now : w->heard);
 	}
 	for (struct map_node *n = map_first(&c->by_attempt); n; n = map_next(&c->by_attempt, n)) {

@@ -163,6 +163,36 @@ static void on_strays(struct store_op *sop)
 	ev->strays.n = ev->strays.ok ? op->strays.ret_n : 0;
 }
 
+void engine_on_page(void *arg, const struct lease_page *page)
+{
+	struct eng_op *op = (struct eng_op *)(uintptr_t)page->cookie;
+	struct core_event *ev = answer(op, CORE_EV_KEYS);
+	ev->keys.ok = page->ok;
+	ev->keys.next = page->next;
+	if (!page->ok)
+		return;
+	struct core_owner *at = engine_scratch(op->engine, page->n_owners * sizeof(*at));
+	for (size_t i = 0; i < page->n_owners; i++) {
+		const struct lease_owner *o = &page->owners[i];
+		at[i] = (struct core_owner){ { o->task, o->attempt }, o->worker, o->session };
+	}
+	ev->keys.at = at;
+	ev->keys.n = page->n_owners;
+	ev->keys.hashes = page->hashes;
+	ev->keys.n_hashes = page->n_hashes;
+}
+
+static void on_runs(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_RUNS);
+	ev->runs.ok = sop->result == STORE_OK;
+	ev->runs.at = op->owners;
+	ev->runs.runs = op->runs.ret_runs;
+	ev->runs.n = ev->runs.ok ? op->runs.n : 0;
+	ev->runs.next = op->effect.cursor;
+}
+
 static void tell_refused(const struct engine_outcome *o)
 {
 	static struct log_repeats repeats;
@@ -384,7 +414,7 @@ static void do_lease_beat(struct engine *e, const struct core_effect *x)
 {
 	struct lease_held *held = engine_scratch(e, x->n_held * sizeof(*held));
 	for (size_t i = 0; i < x->n_held; i++)
-		held[i] = (struct lease_held){ x->held[i].task, x->held[i].attempt };
+		held[i] = (struct lease_held){ x->held[i].task, x->held[i].attempt, i >= x->n_owned };
 	struct lease_beat beat = {
 		.worker = x->worker,
 		.master = e->master_id,
@@ -394,6 +424,39 @@ static void do_lease_beat(struct engine *e, const struct core_effect *x)
 		.n_held = x->n_held,
 	};
 	lease_beat(e->lease, &beat);
+}
+
+static void do_runs(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	size_t head = x->n_owners * sizeof(*op->owners), size = head;
+	for (size_t i = 0; i < x->n_owners; i++)
+		size += strlen(x->owners[i].worker) + 1;
+	op->owners = xcalloc(1, size);
+	char *name = (char *)op->owners + head;
+	for (size_t i = 0; i < x->n_owners; i++) {
+		op->owners[i] = x->owners[i];
+		op->owners[i].worker = strcpy(name, x->owners[i].worker);
+		name += strlen(name) + 1;
+	}
+	op->runs.at = op->owners;
+	op->runs.n = x->n_owners;
+	submit(e, op, STORE_RUNS, on_runs);
+}
+
+static void do_disown(struct engine *e, const struct core_effect *x)
+{
+	struct lease_owner owner = { x->at.task, x->at.attempt, x->worker, x->session };
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&x->at.task, id);
+	log_debug("lease", id, "attempt %d of %s does not run: its owner key goes", (int)x->at.attempt, x->worker);
+	lease_disown(e->lease, &owner, 1);
+}
+
+static void do_drop_hash(struct engine *e, const struct core_effect *x)
+{
+	log_debug("lease", x->worker, "no hb: its hash goes");
+	lease_drop_hash(e->lease, x->worker);
 }
 
 static void touch(struct engine *e, struct engine_peer *p)
@@ -457,6 +520,10 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 	case CORE_DO_CLAIM: do_claim(e, x); break;
 	case CORE_DO_OWN: lease_own(e->lease, &owner, 1); break;
 	case CORE_DO_RELEASE: lease_release(e->lease, &owner, 1); break;
+	case CORE_DO_KEYS: lease_scan(e->lease, x->cursor, (uint64_t)(uintptr_t)engine_op_new(e, x)); break;
+	case CORE_DO_RUNS: do_runs(e, x); break;
+	case CORE_DO_DISOWN: do_disown(e, x); break;
+	case CORE_DO_DROP_HASH: do_drop_hash(e, x); break;
 	case CORE_DO_RECORD: do_record(e, x); break;
 	case CORE_DO_DROP: do_drop(e, x); break;
 	case CORE_DO_TAKE_BACK: do_take_back(e, x); break;
@@ -540,7 +607,8 @@ void engine_submit(struct engine *e, struct engine_submit *s)
 	}
 	struct core_event *ev = engine_event(e, CORE_EV_SUBMIT);
 	ev->token = (uint64_t)(uintptr_t)s;
-	ev->due_in_ns = s->due_in_ns;
+	/* Whether a run_at has come says the database, by its own clock: never given out together with the insert. */
+	ev->due_in_ns = s->ins.run_at_wall_us ? max_i64(s->due_in_ns, 1) : s->due_in_ns;
 	ev->task = s->ins.task;
 	ev->at.task = s->ins.task.id;
 	ev->spec = s->ins.spec;

@@ -80,9 +80,10 @@ static void free_spent(struct engine *e)
 		free(container_of(n, struct scratch, node));
 	while ((n = list_pop_front(&e->spent))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
-		if (op->effect.type != CORE_DO_PREEMPT)
+		if (op->effect.type != CORE_DO_PREEMPT && op->effect.type != CORE_DO_KEYS)
 			store_op_done_fields(&op->op);
 		free(op->held);
+		free(op->owners);
 		blob_unref(op->info);
 		free(op->words);
 		if (e->n_free_ops < FREE_OPS_MAX) {
@@ -237,6 +238,7 @@ static void on_lease_state(void *arg, bool up, const char *text)
 
 const struct lease_events engine_lease_events = {
 	.on_preempted = engine_on_preempted,
+	.on_page = engine_on_page,
 	.on_state = on_lease_state,
 };
 
@@ -298,6 +300,7 @@ void engine_free(struct engine *e)
 	while ((n = list_pop_front(&e->in_flight))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
 		free(op->held);
+		free(op->owners);
 		blob_unref(op->info);
 		free(op->words);
 		free(op);

@@ -11,6 +11,7 @@ struct eng_op {
 	struct engine *engine;
 	struct core_effect effect; /* what was asked; pointers in it are not valid any more */
 	struct core_attempt *held; /* SESSION_OPEN's list, owned */
+	struct core_owner *owners; /* RUNS' list and behind it the names, owned */
 	struct blob *info;         /* SESSION_OPEN's, owned */
 	char *words;               /* TAKE_BACK's, owned */
 	char worker[CORE_NAME_MAX + 1];
@@ -24,6 +25,7 @@ struct eng_op {
 		struct store_due due;
 		struct store_expire expire;
 		struct store_strays strays;
+		struct store_runs runs;
 		struct store_worker_gone gone;
 		struct store_detached detached;
 	};
@@ -109,5 +111,6 @@ void engine_drain_welcome(struct engine_peer *p);
 void engine_drain_pulse(struct engine *e);
 void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
+void engine_on_page(void *arg, const struct lease_page *page);
 
 #endif

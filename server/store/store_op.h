@@ -21,6 +21,7 @@ enum store_kind {
 	STORE_DUE,
 	STORE_EXPIRE,
 	STORE_STRAYS,
+	STORE_RUNS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
 	STORE_METRICS,      /* this and the next: store_metrics.h */

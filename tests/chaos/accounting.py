@@ -19,8 +19,6 @@ AFTER = LEASE + 1  # seconds in which a fault of a worker may still cost an atte
 LOGS = 5000  # attempts whose log is read; of more a random choice
 # A key has its lease and a look of the recovery; the rest is for a busy machine.
 KEYS_GONE = LEASE + RECOVERY + 5
-# The part of reinsd that looks for keys without a row; without it they wait for their TTL.
-SWEEPS_KEYS = (stubs.ROOT / "server/lease/redis/scan.c").exists()
 
 PROMISES = {
     "lost": "an accepted task is there and ends",
@@ -230,7 +228,7 @@ class Accounting:
             wait_for(lambda: not self.place.programs(), timeout=LEASE + ORPHAN + 15)
         except AssertionError:
             self.problem("processes", f"{self.place.programs()}")
-        if self.place.store == "postgres" and SWEEPS_KEYS:
+        if self.place.store == "postgres":
             try:
                 wait_for(lambda: not self._keys(), timeout=KEYS_GONE)
             except AssertionError:

@@ -5,7 +5,7 @@ import statistics
 from xml.etree import ElementTree
 
 import stubs
-from accounting import PROMISES, SWEEPS_KEYS
+from accounting import PROMISES
 from detection import WORDS
 
 State, End = stubs.State, stubs.End
@@ -61,8 +61,6 @@ def totals(account, faults, watchdog):
     for promise, words in PROMISES.items():
         label = {"lost": "lost tasks", "doubled": "doubled records", "overlapping": "overlapping exclusive runs"}.get(promise, promise)
         more = f"{len(account.exclusive())} exclusive tasks; " if promise == "overlapping" else ""
-        if promise == "keys" and not SWEEPS_KEYS:
-            more = "not looked at, nothing sweeps them: "
         yield f"{label:27} {len(account.problems[promise]):6}   {more}{words}"
 
 

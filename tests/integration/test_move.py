@@ -14,17 +14,12 @@ import uuid
 
 import pytest
 import stubs
-from cluster import CALM, PATIENCE, REINSD, dying_with_us, free_port, has_crash_points, make_spec, wait_for
+from cluster import LONG, PATIENCE, REINSD, dying_with_us, free_port, make_spec, needs_crash_points, wait_for
 from fake_worker import Kind, Verdict, W, hold
 
 State, T = stubs.State, stubs.tasks
 SLOW = os.environ.get("REINS_SLOW") == "1"
-LONG = {**CALM, "lease-ttl": "300s", "accept-timeout": "60s"}
 TABLES = ["task", "ready", "delayed", "running", "ended", "attempt", "idempotency", "worker"]
-
-needs_crash_points = pytest.mark.skipif(
-    not has_crash_points(), reason="reinsd was built without -Dcrash_points=true"
-)
 
 
 class Embedded:

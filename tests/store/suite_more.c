@@ -120,6 +120,23 @@ void cancel_everywhere(void **state)
 	store_op_done_fields(&g.op);
 }
 
+/* Whoever ran a lost attempt of it may neither go on nor have been right. */
+void cancelled_closes(void **state)
+{
+	struct core_task t;
+	int64_t s = session("w-shut");
+	struct core_attempt at = running(&t, "w-shut", s);
+	struct store_take_back o = take_back(at, s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&o.op);
+	assert_int_equal(cancel(t.id).ret_verdict, STORE_CANCEL_DONE);
+	struct store_session_open again = session_open("w-shut", 1, &at, 1);
+	assert_int_equal(again.ret_n_adopted, 0);
+	assert_int_equal(again.ret_n_fenced, 1);
+	store_op_done_fields(&again.op);
+	assert_int_equal(record(at, "w-shut", STORE_SUCCEEDED), CORE_RECORD_FENCED);
+	assert_int_equal(state_of(t.id), STORE_CANCELLED);
+}
+
 void wish_beats(void **state)
 {
 	/* … a loss, a retry, a give-back; not a success. */
@@ -559,4 +576,59 @@ void strays_show_the_beat(void **state)
 		assert_false(beat.ret_replaced);
 	}
 	assert_true(beats[1] == beats[0] + 1);
+}
+
+/* ---- which of some attempts run ---- */
+
+void runs_by_attempt_and_worker(void **state)
+{
+	enum { N = 5, MANY = 3000 };
+	struct core_task t[N];
+	struct core_attempt at[N];
+	int64_t s = session("w-runs");
+	for (int i = 0; i < N; i++)
+		at[i] = running(&t[i], "w-runs", s);
+	record(at[1], "w-runs", STORE_SUCCEEDED);
+	struct store_take_back tb = take_back(at[2], s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&tb.op);
+	tb = take_back(at[3], s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&tb.op);
+	assert_int_equal(claim(&t[3], "w-runs-2", s), 2);
+	/* Once adopted it runs under another number of the session: what counts is whose it is. */
+	struct store_session_open open = session_open("w-runs", 1, &at[4], 1);
+	assert_int_equal(open.ret_n_adopted, 1);
+	store_op_done_fields(&open.op);
+	struct uuid unknown = t[0].id;
+	unknown.b[15] ^= 1;
+	const struct core_owner asked[] = {
+		{ { t[0].id, 1 }, "w-runs", s }, /* not on that list: it went back */
+		{ at[1], "w-runs", s }, /* ended */
+		{ at[2], "w-runs", s }, /* PENDING */
+		{ at[3], "w-runs", s }, /* given out again, */
+		{ { t[3].id, 2 }, "w-runs-2", s }, /* here */
+		{ { t[3].id, 2 }, "w-runs", s },
+		{ { t[3].id, 3 }, "w-runs-2", s },
+		{ at[4], "w-runs", s },
+		{ at[4], "w-runs", s }, /* twice in one question */
+		{ at[4], "W-RUNS", s },
+		{ at[4], "", s },
+		{ { unknown, 1 }, "w-runs", s },
+	};
+	static const bool expected[ARRAY_LEN(asked)] = { [4] = true, [7] = true, [8] = true };
+	struct store_runs o = {.at = asked, .n = ARRAY_LEN(asked)};
+	run(&o.op, STORE_RUNS);
+	for (size_t i = 0; i < ARRAY_LEN(asked); i++)
+		if (o.ret_runs[i] != expected[i])
+			fail_msg("case %zu", i);
+	store_op_done_fields(&o.op);
+	assert_null(o.ret_runs);
+
+	static struct core_owner many[MANY];
+	for (size_t i = 0; i < MANY; i++)
+		many[i] = asked[i % ARRAY_LEN(asked)];
+	o = (struct store_runs){.at = many, .n = MANY};
+	run(&o.op, STORE_RUNS);
+	for (size_t i = 0; i < MANY; i++)
+		assert_int_equal(o.ret_runs[i], expected[i % ARRAY_LEN(asked)]);
+	store_op_done_fields(&o.op);
 }

@@ -9,6 +9,7 @@ void lost_limit(void **state);
 void open_attempt_may_succeed(void **state);
 void given_out_closes(void **state);
 void cancel_everywhere(void **state);
+void cancelled_closes(void **state);
 void wish_beats(void **state);
 void sessions_grow(void **state);
 void session_stale(void **state);
@@ -29,6 +30,7 @@ void list_leaves_out(void **state);
 void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
+void runs_by_attempt_and_worker(void **state);
 /* suite_logs.c */
 void logs(void **state);
 void logs_gaps_and_tails(void **state);

@@ -23,6 +23,9 @@ struct line { /* one event's words and the memory behind its lists */
 	struct core_attempt at[3][MAX_LIST];
 	struct core_adopted adopted[2][MAX_LIST];
 	struct core_stray strays[MAX_LIST];
+	struct core_owner owners[MAX_LIST];
+	bool runs[MAX_LIST];
+	const char *hashes[MAX_LIST];
 	const char *names[2][MAX_LIST];
 	char name_text[2][4096];
 	char custom[4096];
@@ -297,6 +300,51 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 	}
 }
 
+/* "w1#3:t1/1", then '=' and a word that *ret_word points to, "" for none; false: something else. */
+static bool parse_owner(struct script *s, char *text, struct core_owner *ret, const char **ret_word)
+{
+	char *hash = strchr(text, '#'), *task;
+	if (!hash)
+		return false;
+	*hash = '\0';
+	*ret = (struct core_owner){ .worker = text, .session = strtoll(hash + 1, &task, 10) };
+	char *word = strchr(task, '=');
+	if (word)
+		*word++ = '\0';
+	ret->at = attempt(s, task + 1);
+	*ret_word = word ? word : "";
+	return true;
+}
+
+static void parse_keys(struct script *s, struct line *l, struct core_event *e, bool runs)
+{
+	size_t n = 0, n_hashes = 0;
+	bool ok = !has(l, "away");
+	uint64_t next = (uint64_t)number(l, "next", 0);
+	const char *word = "";
+	for (int i = 1; i < l->n; i++) {
+		if (parse_owner(s, l->words[i], &l->owners[n], &word))
+			l->runs[n++] = strcmp(word, "yes") == 0;
+		else if (ok && !strchr(l->words[i], '='))
+			l->hashes[n_hashes++] = l->words[i];
+	}
+	e->type = runs ? CORE_EV_RUNS : CORE_EV_KEYS;
+	if (runs) {
+		e->runs.at = l->owners;
+		e->runs.runs = l->runs;
+		e->runs.n = n;
+		e->runs.ok = ok;
+		e->runs.next = next;
+	} else {
+		e->keys.at = l->owners;
+		e->keys.n = n;
+		e->keys.hashes = l->hashes;
+		e->keys.n_hashes = n_hashes;
+		e->keys.ok = ok;
+		e->keys.next = next;
+	}
+}
+
 static void parse_answer(struct script *s, struct line *l, struct core_event *e, const char *verb)
 {
 	if (strcmp(verb, "inserted") == 0) {
@@ -332,6 +380,8 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 			(enum core_record_verdict)VERDICT(word(l, 4), "recorded", "duplicate", "fenced", "away");
 		e->recorded.pending_again = has(l, "again");
 		e->recorded.retry_in_ns = seconds(number(l, "in", 0));
+	} else if (strcmp(verb, "keys") == 0 || strcmp(verb, "runs") == 0) {
+		parse_keys(s, l, e, verb[0] == 'r');
 	} else if (strcmp(verb, "strays") == 0) {
 		parse_strays(s, l, e);
 	} else {
@@ -428,10 +478,10 @@ static void say(struct script *s, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void say_held(struct script *s, const struct core_effect *f)
+static void say_list(struct script *s, const char *name, const struct core_attempt *at, size_t n)
 {
-	for (size_t i = 0; i < f->n_held; i++)
-		say(s, "%st%d/%d", i ? "," : " held=", task_number(&f->held[i].task), f->held[i].attempt);
+	for (size_t i = 0; i < n; i++)
+		say(s, "%s%st%d/%d", i ? "," : " ", i ? "" : name, task_number(&at[i].task), at[i].attempt);
 }
 
 static void say_effect(struct script *s, const struct core_effect *f)
@@ -443,6 +493,8 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
+		[CORE_DO_KEYS] = SHOW_KEYS, [CORE_DO_RUNS] = SHOW_KEYS,
+		[CORE_DO_DISOWN] = SHOW_KEYS, [CORE_DO_DROP_HASH] = SHOW_KEYS,
 		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_DETACHED] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
@@ -463,7 +515,10 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "back t%d/%d #%d %s%s", t, a, (int)f->session, causes[f->cause], f->counted ? " counted" : "");
 		break;
 	case CORE_DO_DROP: say(s, "drop tok=%d", (int)f->token); break;
-	case CORE_DO_SESSION_OPEN: say(s, "open %s p%d", f->worker, p); say_held(s, f); break;
+	case CORE_DO_SESSION_OPEN:
+		say(s, "open %s p%d", f->worker, p);
+		say_list(s, "held=", f->held, f->n_held);
+		break;
 	case CORE_DO_FILL:
 		if (f->from_start)
 			say(s, "fill %s start %d", f->queue, f->limit);
@@ -481,7 +536,20 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "gone %s#%d %g", f->worker, (int)f->session, (double)f->heard_ago_ns / 1e9);
 		break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
-	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
+	case CORE_DO_LEASE_BEAT:
+		say(s, "beat %s", f->worker);
+		say_list(s, "held=", f->held, f->n_owned);
+		say_list(s, "slots=", f->held + f->n_owned, f->n_held - f->n_owned);
+		break;
+	case CORE_DO_KEYS: say(s, "keys from %d", (int)f->cursor); break;
+	case CORE_DO_RUNS:
+		say(s, "runs");
+		for (size_t i = 0; i < f->n_owners; i++)
+			say(s, " %s#%d:t%d/%d", f->owners[i].worker, (int)f->owners[i].session,
+			    task_number(&f->owners[i].at.task), f->owners[i].at.attempt);
+		break;
+	case CORE_DO_DISOWN: say(s, "disown t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
+	case CORE_DO_DROP_HASH: say(s, "drop hash %s", f->worker); break;
 	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;
 	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;

@@ -15,6 +15,8 @@
  *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
  *   expired t1,t2 [next=5] | expired away
  *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] [detached=9] | strays away  (without `of`: sessions of this master's id)
+ *   keys w1#3:t1/1 w2 [next=7] | keys away  (an owner key; a worker's hash without an hb)
+ *   runs w1#3:t1/1=no w2#1:t2/1=yes [next=7] | runs away
  *   store up|down    lease up|down    stalled 5    wait 5 (moves the time; alone on its line: a TIME event)
  *
  * Several events of one step are divided by "; ".  Times are seconds, fractions allowed. Task tN has seq N. */
@@ -25,7 +27,8 @@
 
 #define SCRIPT_TASKS 4096
 
-enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8, SHOW_STRAYS = 16, SHOW_GONE = 32, SHOW_EXPIRE = 64 };
+enum { SHOW_BEAT = 1, SHOW_OWN = 2, SHOW_FILL = 4, SHOW_RELEASE = 8, SHOW_STRAYS = 16, SHOW_GONE = 32, SHOW_EXPIRE = 64,
+       SHOW_KEYS = 128 };
 
 struct script {
 	struct core_config cfg;

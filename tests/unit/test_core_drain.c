@@ -117,6 +117,14 @@ static void detach_is_stored(void **state)
 	   { "draining p1 off", "detached w1#1 0" }, { "draining p1 off", "" });
 }
 
+static void detach_is_stored_when_the_store_is_back(void **state)
+{
+	script_start(&S, NULL);
+	S.show = SHOW_GONE;
+	GO(WORKER, RUNNING("t1", "1"), { "store down", "" }, { "draining p1 detach=600", "detached w1#1 600" }, { "bye p1", "" },
+	   { "wait 5; store up", "detached w1#1 600" });
+}
+
 static void detached_strays_are_left_alone(void **state)
 {
 	script_start(&S, NULL);
@@ -180,6 +188,7 @@ int main(void)
 		RUN(detach_of_an_in_process_worker_is_nothing),
 		RUN(detach_counts_no_time_of_a_stall_or_an_outage),
 		RUN(detach_is_stored),
+		RUN(detach_is_stored_when_the_store_is_back),
 		RUN(detached_strays_are_left_alone),
 		RUN(given_back_waits_for_nothing),
 		RUN(gone_is_told_once),

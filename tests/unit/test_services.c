@@ -151,7 +151,14 @@ static void on_preempted(void *arg, const struct lease_answer *answers, size_t n
 		engine_lease_events.on_preempted(T.engine, answers, n);
 }
 static void on_lease_state(void *arg, bool up, const char *text) {}
-static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_state = on_lease_state };
+static void on_page(void *arg, const struct lease_page *page)
+{
+	if (T.engine)
+		engine_lease_events.on_page(T.engine, page);
+}
+
+static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_page = on_page,
+						  .on_state = on_lease_state };
 
 /* The store is up, and knows of no rows. */
 static void open_master(void)

@@ -98,6 +98,15 @@ static size_t session_bytes(const struct store_op *op)
 	return 200 + o->n_held * 64 + (o->hello ? o->hello->len : 0);
 }
 
+static size_t runs_bytes(const struct store_op *op)
+{
+	const struct store_runs *o = OP(store_runs, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 64 + strlen(o->at[i].worker);
+	return n;
+}
+
 static bool session_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
 	const char *w = OP(store_session_open, op)->worker;
@@ -149,6 +158,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
 	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
+	[STORE_RUNS] = {STMTS(runs), .max_ops = 1, .bytes = runs_bytes},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},
 	[STORE_METRICS] = {STMTS(metrics), .kept = true, .in_order = true, .bytes = metrics_bytes},

@@ -1,4 +1,4 @@
-/* STRAYS: running rows with the master of each worker's newest session. */
+/* STRAYS: running rows with the master of each worker's newest session.  RUNS: which of some attempts have one. */
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
@@ -46,5 +46,23 @@ void sq_strays_run(struct sq_ctx *x, struct store_op *op)
 		};
 		sq_uuid(q, TASK, &r->at.task);
 		r->own = strcmp(r->master, o->master) == 0;
+	}
+}
+
+static const char runs_sql[] = "SELECT 1 FROM running WHERE task_id = ? AND attempt = ? AND worker = ?";
+
+void sq_runs_run(struct sq_ctx *x, struct store_op *op)
+{
+	struct store_runs *o = container_of(op, struct store_runs, op);
+	struct sq_db *db = &x->db;
+	o->ret_runs = store_mem_get((struct store_mem **)&o->ret_memory, o->n ? o->n : 1);
+	for (size_t i = 0; i < o->n && !db->rc; i++) {
+		sqlite3_stmt *q = sq_begin(db, runs_sql);
+		sq_bind_uuid(db, &o->at[i].at.task);
+		sq_bind_int(db, o->at[i].at.attempt);
+		sq_bind_text(db, o->at[i].worker);
+		o->ret_runs[i] = sq_row(db, q);
+		if (o->ret_runs[i])
+			sq_end(q);
 	}
 }

@@ -72,6 +72,7 @@ void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
 void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
+void sq_runs_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
 /* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
