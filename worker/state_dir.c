@@ -154,23 +154,22 @@ static int read_identity(struct state_dir *d, const char *worker_id, char *err, 
 	return 0;
 }
 
-/* The hellos of this process are counted from a number that grows with each process.  It is the wall clock's, so that a
- * file that is damaged or could not be written costs nothing, and one more than the last, so that the clock may be set
- * back. */
-#define HELLOS_MAX (1 << 20) /* in a second */
+/* The hellos of this process are counted from the wall clock on, so that a directory that is new, and a file that is damaged or
+ * could not be written, cost nothing; and from more than the process before, so that the clock may be set back. */
+#define HELLOS_MAX (1 << 20) /* of a process, while the clock stands still */
 
 static void count_process(struct state_dir *d)
 {
 	char text[32];
-	int64_t before = 0, process = clock_wall_us() / 1000000;
+	int64_t before = 0;
+	d->hellos = clock_wall_us();
 	if (read_small(d->fd, "process", text, sizeof(text)) > 0) {
 		text[strcspn(text, "\n")] = '\0';
-		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / HELLOS_MAX - 1)
-			process = max_i64(process, before + 1);
+		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 2)
+			d->hellos = max_i64(d->hellos, before + HELLOS_MAX);
 	}
-	snprintf(text, sizeof(text), "%" PRId64 "\n", process);
+	snprintf(text, sizeof(text), "%" PRId64 "\n", d->hellos);
 	(void)replace_small(d->fd, "process", text);
-	d->hellos = process * HELLOS_MAX;
 }
 
 int64_t state_dir_next_hello(struct state_dir *d)

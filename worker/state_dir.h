@@ -3,7 +3,7 @@
  *   lock               locked by the process that uses the directory
  *   identity           instance, worker id and machine id, one `name = value` a line
  *   store-id           id of the store that the attempts held belong to
- *   process            number of the newest process that used it
+ *   process            when the newest process that used it began to count its hellos
  *   outcomes           see spool.h
  *   attempts/ID.N/     of one attempt, from before its start until its outcome is answered:
  *                      work/ (its directory if the task names none), io/ with result and metrics; attempt
@@ -45,7 +45,7 @@ void state_dir_close(struct state_dir *d);
 /* Durable when it returns 0. */
 int state_dir_set_store_id(struct state_dir *d, const char *store_id) MUST_CHECK;
 
-/* A number for the next Hello, larger than those of all before, also of earlier processes. */
+/* Hello.order: larger than those of all before, also of earlier processes. */
 int64_t state_dir_next_hello(struct state_dir *d);
 
 /* Programs will run as this user: it may pass through to attempts/ID.N/work and io, which will be its own. */

@@ -53,7 +53,7 @@ struct core_effect {
 	int64_t session;
 	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
 	int32_t slots;           /* PREEMPT */
-	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: of the hello */
+	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's order */
 	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */

@@ -134,7 +134,7 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
-			int64_t number; /* grows with the instance's hellos, over all masters; 0: not counted */
+			int64_t order; /* grows with the worker's hellos, over all masters; 0: not counted */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */

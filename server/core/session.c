@@ -80,7 +80,7 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->capacity.slots = (int32_t)min_i64(max_i64(h->capacity.slots, 0), c->cfg.max_held);
 	h->in_process = ev->hello.in_process;
 	h->draining = ev->hello.draining;
-	h->number = ev->hello.number;
+	h->order = ev->hello.order;
 	h->heard = c->now;
 	h->n_held = ev->hello.n_held;
 	h->held = calloc(max_sz(1, h->n_held), sizeof(*h->held));
@@ -109,7 +109,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 		memcpy(held, h->held, h->n_held * sizeof(*held));
 	f->instance = instance;
 	f->session = 0;
-	f->number = h->number;
+	f->number = h->order;
 	f->peer = h->peer;
 	f->held = held;
 	f->n_held = h->n_held;

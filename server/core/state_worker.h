@@ -43,7 +43,7 @@ struct hello {
 	bool in_process, draining;
 	bool dead;                /* the stream ended, or was replaced */
 	int64_t heard;
-	int64_t number;           /* the worker's own, over all masters; 0: not counted */
+	int64_t order;            /* over all masters; 0: not counted */
 };
 
 /* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */

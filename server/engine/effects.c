@@ -363,7 +363,7 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	}
 	o->worker = op->worker;
 	memcpy(o->instance, x->instance, sizeof(o->instance));
-	o->hello_number = x->number;
+	o->hello_order = x->number;
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;

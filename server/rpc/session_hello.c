@@ -134,9 +134,9 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
-	if (m->instance_hello < 0)
-		return session_bad_message(s, "hello.instance_hello: below 0");
-	ev->hello.number = m->instance_hello;
+	if (m->order < 0)
+		return session_bad_message(s, "hello.order: below 0");
+	ev->hello.order = m->order;
 	s->next_process = m->resumes_session == 0;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)

@@ -9,7 +9,7 @@ import stubs
 from cluster import wait_for
 from faults import owner
 from place import LEASE, ORPHAN, RECOVERY
-from programs import now, read_journal
+from jobs import now, read_journal
 
 State, End = stubs.State, stubs.End
 BY_PROGRAM = (End.FAILED, End.TIMED_OUT)

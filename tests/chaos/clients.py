@@ -8,7 +8,7 @@ import uuid
 import grpc
 import stubs
 from cluster import make_spec
-from programs import KINDS, now
+from jobs import KINDS, now
 
 T, State = stubs.tasks, stubs.State
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)

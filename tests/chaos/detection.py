@@ -11,7 +11,7 @@ import re
 import time
 
 from faults import LONGEST, owner
-from programs import now
+from jobs import now
 
 WORDS = {
     "elsewhere": "what ran there runs again", "exclusive": "… if it is exclusive (its lease has 5 s)",

@@ -15,7 +15,7 @@ import redis
 import stubs
 from cluster import wait_for
 from place import children_of, kill
-from programs import now
+from jobs import now
 
 KINDS = {}
 SPANS = (0.3, 1, 3, 5)  # seconds; the lease has 2

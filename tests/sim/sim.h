@@ -124,9 +124,8 @@ struct sim_store {
 	struct master_row masters[SIM_MASTER_IDS];
 	int n_masters;
 	int64_t sessions[SIM_WORKERS];
-	uint8_t instances[SIM_WORKERS][CORE_INSTANCE_LEN];
 	int opened_by[SIM_WORKERS]; /* master id that opened the newest; -1: none */
-	uint64_t opened_epoch[SIM_WORKERS]; /* and which of its processes */
+	int64_t hello[SIM_WORKERS]; /* order of the Hello that became it */
 	bool drained[SIM_WORKERS];  /* the wish of an operator */
 	int64_t detached_until[SIM_WORKERS]; /* by the database's clock */
 };
@@ -202,6 +201,7 @@ struct sim_worker {
 	struct clock clock;      /* CLOCK_BOOTTIME */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	bool drains;             /* takes no tasks: it was told to */
+	int64_t hellos;          /* said so far, over its processes */
 	bool deaf;               /* to such words */
 	int slots, gpus, licences;
 	char custom[16];
@@ -226,8 +226,6 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
-	int64_t names;           /* Hello.resumes_session: the newest session that its worker knew of */
-	int64_t told;            /* the newest there is, when that was an older one; 0: it was not */
 };
 
 struct outcome {

@@ -178,14 +178,16 @@ void sessions_grow(void **state)
 /* A hello that was held up, at a master that the worker has left: its list says nothing of what came since. */
 void session_stale(void **state)
 {
+	enum { T = 1 << 30 };
 	static const struct {
 		uint8_t instance;
-		int64_t number;
+		int64_t order;
 		bool stale;
 	} hellos[] = {
-		{1, 8, false}, {1, 8, false}, /* the same once more, after a lost answer */
-		{1, 7, true}, {1, 9, false}, {1, 8, true}, {1, 0, false}, /* not counted */
-		{1, 3, false}, {2, 1, false}, /* another instance counts from the start */
+		{1, T + 8, false}, {1, T + 8, false}, /* the same once more, after a lost answer */
+		{1, T + 7, true}, {1, T + 9, false}, {1, T + 8, true}, {2, T + 8, true}, {2, T + 10, false}, {1, T + 9, true},
+		{1, T + 10 - STORE_HELD_UP_US, true}, {1, T + 9 - STORE_HELD_UP_US, false}, /* a clock was set back */
+		{1, 0, false}, {1, T, false}, /* not counted */
 	};
 	int64_t last = 0;
 	for (size_t i = 0; i < ARRAY_LEN(hellos); i++) {
@@ -196,7 +198,7 @@ void session_stale(void **state)
 		/* Others in its batch are not stale. */
 		struct store_session_open many[] = {
 			{.worker = "w-stale-a", .instance = {1}, .master = "m1"},
-			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_number = hellos[i].number,
+			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_order = hellos[i].order,
 			 .held = &runs, .n_held = !hellos[i].stale},
 			{.worker = "w-stale-z", .instance = {1}, .master = "m1"},
 		};

@@ -10,6 +10,10 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
+#define TEXT(x) #x
+#define TEXT_OF(x) TEXT(x)
+#define HELD_UP TEXT_OF(STORE_HELD_UP_US)
+
 static const char number_sql[] =
 	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello) SELECT id, instance, 1, 1, "
 	"now(), master, info, hello FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::int8[]) AS "
@@ -17,7 +21,7 @@ static const char number_sql[] =
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
 	"master = excluded.master, info = excluded.info, hello = excluded.hello, heard_at = NULL, detached_until = NULL "
-	"WHERE w.instance <> excluded.instance OR excluded.hello = 0 OR excluded.hello >= w.hello "
+	"WHERE excluded.hello = 0 OR excluded.hello NOT BETWEEN w.hello - " HELD_UP " AND w.hello - 1 "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define OPENED "w.id = i.worker COLLATE \"C\" AND w.xmin = pg_current_xact_id()::xid"
@@ -105,7 +109,7 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->instance);
 		pg_text(ps, 2, o->master);
 		pg_blob(ps, 3, o->hello);
-		pg_int8(ps, 4, o->hello_number);
+		pg_int8(ps, 4, o->hello_order);
 	}
 	return true;
 }

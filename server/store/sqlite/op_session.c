@@ -48,7 +48,7 @@ static bool number(struct sq_ctx *x, struct store_session_open *o)
 		o->ret_drain.mode = (int32_t)sq_int(q, 2);
 		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
 		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
-		o->ret_stale = !o->ret_new_instance && o->hello_number && o->hello_number < sq_int(q, 5);
+		o->ret_stale = o->hello_order && o->hello_order < sq_int(q, 5) && o->hello_order >= sq_int(q, 5) - STORE_HELD_UP_US;
 		sq_end(q);
 	}
 	if (o->ret_stale)
@@ -60,7 +60,7 @@ static bool number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_text(db, o->master);
 	sq_bind_blob(db, o->hello);
-	sq_bind_int(db, o->hello_number);
+	sq_bind_int(db, o->hello_order);
 	sq_run(db, q);
 	return true;
 }
