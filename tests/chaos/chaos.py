@@ -101,6 +101,10 @@ class Chaos:
                 worker.stop()
             except BaseException as e:  # pytest.fail, too
                 account.problem("ended", f"{name}: {e}"[:3000])
+        try:
+            wait_for(lambda: not self.watchdog.supervisors_left(), timeout=20)
+        except AssertionError:
+            account.problem("processes", f"supervisors: {self.watchdog.supervisors_left()}")
         for name, master in self.place.masters.items():
             status = master.stop()
             if status:

@@ -192,6 +192,7 @@ class Watchdog(threading.Thread):
         self.over = threading.Event()
         self.rss = {}  # pid of a master -> (its name, KiB at first, at most)
         self.full = 0  # ends of an agent whose disk was full
+        self.supervisors = {}  # pid -> (when it started, its worker)
 
     def run(self):
         while not self.over.wait(0.2):
@@ -199,7 +200,12 @@ class Watchdog(threading.Thread):
                 self._measure(name, master)
                 self._look(name, master.process, lambda: f"reinsd {name}: {master.log()[-1500:]}", lambda: master.start(wait=False))
             for name, worker in self.place.workers.items():
+                self.supervisors |= {pid: (start_ticks(pid), name) for pid in worker.supervisors().values()}
                 self._look(name, worker.process, lambda: f"{name}: {worker.log()[-1500:]}", worker.start)
+
+    def supervisors_left(self):
+        """Of those that were seen; a directory may have been emptied under them."""
+        return {pid: name for pid, (ticks, name) in self.supervisors.items() if alive(pid) and start_ticks(pid) == ticks}
 
     def _look(self, name, process, what, start):
         lock = self.locks[name]
