@@ -69,6 +69,7 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->resumes_session = s->last_number;
 	h->hello_number = s->hellos;
 	h->no_other = !s->was_unsettled;
+	h->order = state_dir_next_hello(s->cfg.state);
 	h->slots = (int32_t)c->slots;
 	fill_resources(s->cfg.resources, p);
 	h->resources = &p->resources;

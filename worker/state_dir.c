@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/num.h"
 
 #define SMALL_FILE_MAX 4096
 
@@ -152,6 +154,29 @@ static int read_identity(struct state_dir *d, const char *worker_id, char *err, 
 	return 0;
 }
 
+/* The hellos of this process are counted from the wall clock on, so that a directory that is new, and a file that is damaged or
+ * could not be written, cost nothing; and from more than the process before, so that the clock may be set back. */
+#define HELLOS_MAX (1 << 20) /* of a process, while the clock stands still */
+
+static void count_process(struct state_dir *d)
+{
+	char text[32];
+	int64_t before = 0;
+	d->hellos = clock_wall_us();
+	if (read_small(d->fd, "process", text, sizeof(text)) > 0) {
+		text[strcspn(text, "\n")] = '\0';
+		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 2)
+			d->hellos = max_i64(d->hellos, before + HELLOS_MAX);
+	}
+	snprintf(text, sizeof(text), "%" PRId64 "\n", d->hellos);
+	(void)replace_small(d->fd, "process", text);
+}
+
+int64_t state_dir_next_hello(struct state_dir *d)
+{
+	return ++d->hellos;
+}
+
 int state_dir_open(struct state_dir *d, const char *path, const char *worker_id, char *err, size_t cap)
 {
 	*d = (struct state_dir){.fd = -1, .lock_fd = -1, .attempts_fd = -1};
@@ -192,6 +217,7 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 		state_dir_close(d);
 		return -1;
 	}
+	count_process(d);
 	return 0;
 }
 

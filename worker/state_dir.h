@@ -3,6 +3,7 @@
  *   lock               locked by the process that uses the directory
  *   identity           instance, worker id and machine id, one `name = value` a line
  *   store-id           id of the store that the attempts held belong to
+ *   process            when the newest process that used it began to count its hellos
  *   outcomes           see spool.h
  *   attempts/ID.N/     of one attempt, from before its start until its outcome is answered:
  *                      work/ (its directory if the task names none), io/ with result and metrics; attempt
@@ -32,6 +33,7 @@ struct state_dir {
 	unsigned uid, gid;
 	char instance[STATE_INSTANCE_LEN + 1];
 	char store_id[STATE_STORE_ID_MAX]; /* "": none yet */
+	int64_t hellos; /* see state_dir_next_hello */
 };
 
 /* $XDG_STATE_HOME/reins/ID or ~/.local/state/reins/ID ('/' in the id becomes '+'); malloc'ed, NULL without a home. */
@@ -42,6 +44,9 @@ int state_dir_open(struct state_dir *d, const char *path, const char *worker_id,
 void state_dir_close(struct state_dir *d);
 /* Durable when it returns 0. */
 int state_dir_set_store_id(struct state_dir *d, const char *store_id) MUST_CHECK;
+
+/* Hello.order: larger than those of all before, also of earlier processes. */
+int64_t state_dir_next_hello(struct state_dir *d);
 
 /* Programs will run as this user: it may pass through to attempts/ID.N/work and io, which will be its own. */
 int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid) MUST_CHECK;

@@ -60,7 +60,7 @@ struct core_effect {
 	int64_t heartbeat_ns;    /* WELCOME: H */
 	bool resumed;            /* WELCOME */
 	int32_t slots;           /* PREEMPT */
-	int64_t number;          /* DISPATCH, HEARTBEAT_ACK */
+	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's order */
 	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */

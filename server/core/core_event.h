@@ -146,10 +146,11 @@ struct core_event {
 			int64_t resumes;     /* newest session that this same process had; 0: none */
 			int64_t number;      /* counts the process's hellos, from 1; 0: it does not count */
 			bool no_other;       /* no hello since that session has opened another */
+			int64_t order; /* grows with the worker's hellos, over all masters; 0: not counted */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */
-			bool ok; /* false: the store is away; the peer is closed with UNAVAILABLE */
+			bool ok; /* false: the store is away, or has a session of a newer hello; the peer is closed with UNAVAILABLE */
 			int64_t session;
 			bool drain_wish; /* as in DRAIN_WISH */
 			const struct core_adopted *adopted;

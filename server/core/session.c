@@ -91,6 +91,7 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->resumes = ev->hello.resumes;
 	h->number = ev->hello.number;
 	h->no_other = ev->hello.no_other;
+	h->order = ev->hello.order;
 	h->heard = c->now;
 	h->wait_until = c->now + HELLO_WAIT_NS;
 	h->n_held = ev->hello.n_held;
@@ -121,6 +122,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 		memcpy(held, h->held, h->n_held * sizeof(*held));
 	f->instance = instance;
 	f->session = 0;
+	f->number = h->order;
 	f->peer = h->peer;
 	f->lease_ns = h->lease_ns;
 	f->held = held;

@@ -47,6 +47,7 @@ struct hello {
 	bool no_other, alone;     /* alone: nobody else can have opened a newer session for its process */
 	int64_t heartbeat_ns, lease_ns; /* of the session that is opened for it */
 	int64_t wait_until;       /* while the store is away */
+	int64_t order;            /* over all masters; 0: not counted */
 };
 
 /* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */

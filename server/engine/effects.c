@@ -96,7 +96,7 @@ static void on_session_opened(struct store_op *sop)
 	struct store_session_open *o = &op->open;
 	struct core_event *ev = answer(op, CORE_EV_SESSION_OPENED);
 	ev->opened.worker = op->worker;
-	ev->opened.ok = sop->result == STORE_OK;
+	ev->opened.ok = sop->result == STORE_OK && !o->ret_stale;
 	if (!ev->opened.ok)
 		return;
 	ev->opened.session = o->ret_session;
@@ -388,6 +388,7 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	}
 	o->worker = op->worker;
 	memcpy(o->instance, x->instance, sizeof(o->instance));
+	o->hello_order = x->number;
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;

@@ -139,6 +139,9 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.resumes = m->resumes_session;
 	ev->hello.number = m->hello_number;
 	ev->hello.no_other = m->no_other;
+	if (m->order < 0)
+		return session_bad_message(s, "hello.order: below 0");
+	ev->hello.order = m->order;
 	s->next_process = m->resumes_session == 0;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)

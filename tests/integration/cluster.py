@@ -227,6 +227,17 @@ class Cluster:
         self.process = None
         self._channels = []
 
+    def another(self, name):
+        """One more master on the same database and Redis, not started; to be closed before this one."""
+        made = OtherMaster.__new__(OtherMaster)
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_")})
+        made.port = free_port()
+        made.address = f"{self.address.rsplit(':', 1)[0]}:{made.port}"
+        made.flags = {**self.flags, "listen": self.flags["listen"].replace(self.address, made.address), "master-id": name}
+        made.log_path = self.folder / f"reinsd-{self.database}-{name}.log"
+        made.process, made._channels = None, []
+        return made
+
     # ---- the process ----
 
     def start(self, env=None, wait=True):
@@ -407,6 +418,16 @@ class Cluster:
 
     def sql(self, query, *arguments):
         return self.postgres.execute(self.database, query, arguments)
+
+
+class OtherMaster(Cluster):
+    """See Cluster.another."""
+
+    def close(self):
+        for channel in self._channels:
+            channel.close()
+        status = self.stop()
+        assert status == 0, f"reinsd ended with {status}\n{self.log()[-6000:]}"
 
 
 def make_spec(**fields):

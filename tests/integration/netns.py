@@ -1,4 +1,4 @@
-"""A network of its own for a worker, whose packets can be dropped both ways: no FIN, no RST, nobody is told."""
+"""A network of its own for a worker, whose packets can be dropped: no FIN, no RST, nobody is told."""
 import os
 import shutil
 import subprocess
@@ -18,38 +18,39 @@ class Network:
 
     def __init__(self):
         n = os.getpid() % 16000
-        self.name, self.link = f'reins-{os.getpid()}', f'rnsh{n}'
+        self.name, self.link, self.inner = f'reins-{os.getpid()}', f'rnsh{n}', f'rnsw{n}'
         first = f'10.213.{n // 64}.{n % 64 * 4}'.rsplit('.', 1)
         self.host, self.inside = (f'{first[0]}.{int(first[1]) + i}' for i in (1, 2))
-        self.rule = ['INPUT', '-i', self.link, '-j', 'DROP']
-        self.dropping = False
         self.prefix = ['nsenter', f'--net=/run/netns/{self.name}']
+        self.undo = []  # commands, the newest last
         try:
             run('ip', 'netns', 'add', self.name)
-            run('ip', 'link', 'add', self.link, 'type', 'veth', 'peer', 'name', f'rnsw{n}')
-            run('ip', 'link', 'set', f'rnsw{n}', 'netns', self.name)
+            run('ip', 'link', 'add', self.link, 'type', 'veth', 'peer', 'name', self.inner)
+            run('ip', 'link', 'set', self.inner, 'netns', self.name)
             run('ip', 'addr', 'add', f'{self.host}/30', 'dev', self.link)
             run('ip', 'link', 'set', self.link, 'up')
-            run(*self.prefix, 'ip', 'addr', 'add', f'{self.inside}/30', 'dev', f'rnsw{n}')
-            run(*self.prefix, 'ip', 'link', 'set', f'rnsw{n}', 'up')
+            run(*self.prefix, 'ip', 'addr', 'add', f'{self.inside}/30', 'dev', self.inner)
+            run(*self.prefix, 'ip', 'link', 'set', self.inner, 'up')
         except OSError:
             self.close()
             raise
 
-    def drop(self, out=True, into=True):
-        """On the side that receives: who sends sees nothing of it. `out`: what comes from this network; `into`: what goes to
-        it."""
-        if out:
-            run('iptables', '-w', '-I', *self.rule)
-            self.dropping = True
-        if into:
-            run(*self.prefix, 'iptables', '-w', '-I', 'INPUT', '-j', 'DROP')
+    def drop(self, ways=('out', 'in')):
+        """`out`: what is sent from in there, `in`: what is sent to it. On the side that receives: who sends sees nothing of it."""
+        for way in ways:
+            where = [] if way == 'out' else self.prefix
+            rule = ['INPUT', *(['-i', self.link] if way == 'out' else []), '-j', 'DROP']
+            run(*where, 'iptables', '-w', '-I', *rule)
+            self.undo.append([*where, 'iptables', '-w', '-D', *rule])
+
+    def down(self):
+        """The interface in there; the host sees a link without carrier."""
+        run(*self.prefix, 'ip', 'link', 'set', self.inner, 'down')
+        self.undo.append([*self.prefix, 'ip', 'link', 'set', self.inner, 'up'])
 
     def heal(self):
-        if self.dropping:
-            run('iptables', '-w', '-D', *self.rule)
-            self.dropping = False
-        run(*self.prefix, 'iptables', '-w', '-F', 'INPUT')
+        while self.undo:
+            run(*self.undo.pop())
 
     def close(self):
         try:
@@ -59,22 +60,30 @@ class Network:
             subprocess.run(['ip', 'netns', 'del', self.name], capture_output=True, timeout=30)
 
 
-@pytest.fixture
-def network():
+def make_network():
+    """A Network and None, or None and the reason why there can be none here."""
     if os.geteuid() != 0:
-        pytest.skip('only root can make a network namespace')
+        return None, 'only root can make a network namespace'
     missing = [p for p in ('ip', 'iptables', 'nsenter') if not shutil.which(p)]
     if missing:
-        pytest.skip(f'no {", ".join(missing)} here')
+        return None, f'no {", ".join(missing)} here'
     try:
         made = Network()
     except OSError as e:
-        pytest.skip(f'no network namespace here: {e}')
+        return None, f'no network namespace here: {e}'
     try:
         made.drop()
         made.heal()
     except OSError as e:
         made.close()
-        pytest.skip(f'packets can not be dropped here: {e}')
+        return None, f'packets can not be dropped here: {e}'
+    return made, None
+
+
+@pytest.fixture
+def network():
+    made, reason = make_network()
+    if not made:
+        pytest.skip(reason)
     yield made
     made.close()

@@ -40,6 +40,17 @@ class Proxy:
                 self._hold(s)
             self._selector.unregister(self._listener)
 
+    def held_back(self):
+        """What was sent into it and is not passed on, while it is partitioned."""
+        with self._lock:
+            found = []
+            for s in self._held:
+                try:
+                    found.append(s.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+                except OSError:
+                    continue
+            return b"".join(found)
+
     def heal(self):
         with self._lock:
             self._partitioned = False

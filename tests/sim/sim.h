@@ -63,7 +63,7 @@ struct msg {
 	struct core_event ev;
 	struct core_effect ef;
 	void *mem, *asked;       /* freed with the message; asked: what `ef` points to */
-	bool again;              /* an operation that was sent before */
+	int again;               /* an operation: how often it was sent before */
 	bool kept;               /* by the function that it runs: it is in the queue again, or waits */
 };
 
@@ -125,9 +125,9 @@ struct sim_store {
 	struct master_row masters[SIM_MASTER_IDS];
 	int n_masters;
 	int64_t sessions[SIM_WORKERS];
-	uint8_t instances[SIM_WORKERS][CORE_INSTANCE_LEN];
 	int opened_by[SIM_WORKERS]; /* master id that opened the newest; -1: none */
-	uint64_t opened_epoch[SIM_WORKERS]; /* and which of its processes */
+	int64_t hello[SIM_WORKERS]; /* order of the Hello that became it, and how often that had been sent before */
+	int hello_sent[SIM_WORKERS];
 	bool drained[SIM_WORKERS];  /* the wish of an operator */
 	int64_t detached_until[SIM_WORKERS]; /* by the database's clock */
 };
@@ -207,6 +207,7 @@ struct sim_worker {
 	struct clock clock;      /* CLOCK_BOOTTIME */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	bool drains;             /* takes no tasks: it was told to */
+	int64_t orders;          /* said so far, over its processes */
 	bool deaf;               /* to such words */
 	int slots, gpus, licences;
 	char custom[16];
@@ -234,21 +235,6 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
-	int64_t names;           /* Hello.resumes_session: the newest session that its worker knew of */
-	int64_t told;            /* the newest there is, when that was an older one; 0: it was not */
-};
-
-struct outcome {
-	int worker;
-	struct core_attempt at;
-	bool succeeded, stopped, lost;
-};
-
-struct client_task {
-	bool accepted, exclusive;
-	int priority, queue;
-	const char *handler, *custom;
-	int64_t expiry;          /* 0: none */
 };
 
 #include "tests/sim/sim_state.h"

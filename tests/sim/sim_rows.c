@@ -216,31 +216,22 @@ static bool may_adopt(struct sim *s, struct row *r, const struct core_attempt *a
 	return true;
 }
 
-/* A Hello that waited somewhere (in a master that stood still, behind a partition, in a statement that came late) while its
- * worker went on with another says nothing of what that one led to.  It names the newest session that its worker knew of;
- * where the row has another, the worker is told the number and says Hello anew.
- *
- * server/store does not compare yet: what it does is the mutation NO_STALE_HELLO, under which an exclusive task runs
- * twice. */
-static bool stale(struct sim *s, const struct msg *m, bool again)
+/* A Hello that waited somewhere while its worker went on with another: it says nothing of what that one led to. */
+static bool stale(const struct sim *s, const struct msg *m)
 {
 #ifdef REINS_MUTATION_NO_STALE_HELLO /* tests/sim proves that it would notice */
 	return false;
 #endif
-	struct conn *c = &s->conns[m->ef.peer];
-	int64_t now = s->store.sessions[m->worker];
-	bool first_sending = again && now == c->names + 1 && s->store.opened_epoch[m->worker] == m->epoch;
-	if (c->names == now || first_sending)
-		return false;
-	c->told = now;
-	return true;
+	/* The same sending is never carried out after a later one. */
+	return m->ef.number < s->store.hello[m->worker] ||
+	       (m->ef.number == s->store.hello[m->worker] && m->again <= s->store.hello_sent[m->worker]);
 }
 
-static void do_session_open(struct sim *s, struct msg *m, bool again)
+static void do_session_open(struct sim *s, struct msg *m)
 {
 	struct core_event *e = &m->ev;
 	int w = m->worker;
-	if (stale(s, m, again)) {
+	if (stale(s, m)) {
 		*e = (struct core_event){ .type = CORE_EV_SESSION_OPENED, .peer = m->ef.peer, .opened.worker = s->w[w].id };
 		return;
 	}
@@ -263,7 +254,8 @@ static void do_session_open(struct sim *s, struct msg *m, bool again)
 	sim_trace(s, "  store: %s has session %d, at %s", s->w[w].id, (int)e->opened.session,
 		  master_name(s, &s->m[m->master]));
 	s->store.opened_by[w] = s->m[m->master].id;
-	s->store.opened_epoch[w] = m->epoch;
+	s->store.hello[w] = m->ef.number;
+	s->store.hello_sent[w] = m->again;
 	s->store.detached_until[w] = 0;
 	static bool listed[SIM_ROWS];
 	memset(listed, 0, sizeof(listed));
@@ -538,7 +530,7 @@ void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 	case CORE_DO_CLAIM: do_claim(s, m, again); break;
 	case CORE_DO_RECORD: do_record(s, m, again); break;
 	case CORE_DO_TAKE_BACK: do_take_back(s, m, again); break;
-	case CORE_DO_SESSION_OPEN: do_session_open(s, m, again); break;
+	case CORE_DO_SESSION_OPEN: do_session_open(s, m); break;
 	case CORE_DO_FILL: do_fill(s, m); break;
 	case CORE_DO_QUEUES: do_queues(s, m); break;
 	case CORE_DO_DUE: do_due(s, m); break;

@@ -4,6 +4,19 @@
 
 #define TRACE_LINES 200 /* kept for a failure */
 
+struct outcome {
+	int worker;
+	struct core_attempt at;
+	bool succeeded, stopped, lost;
+};
+
+struct client_task {
+	bool accepted, exclusive;
+	int priority, queue;
+	const char *handler, *custom;
+	int64_t expiry;          /* 0: none */
+};
+
 struct sim {
 	uint64_t seed;
 	struct rng rng;

@@ -143,7 +143,8 @@ static void on_apply(struct sim *s, struct msg *x)
 	struct master *m = master_of(s, x);
 	if (!store_reachable(s, m)) {
 		/* Sent into a connection that is gone already. */
-		x->kept = x->again = true;
+		x->kept = true;
+		x->again++;
 		return;
 	}
 	rows_apply(s, x, kind_of(x), x->again);
@@ -262,6 +263,7 @@ static void arrives_late(struct sim *s, const struct msg *x)
 	late->gen = x->gen;
 	late->worker = x->worker;
 	late->index = x->index;
+	late->again = x->again;
 	late->ef = x->ef;
 	store_keep_asked(late, &x->ef);
 	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
@@ -276,7 +278,7 @@ static void lose(struct sim *s, struct master *m)
 		else if (not_applied(x) && s->store.up && sim_chance(s, 50))
 			arrives_late(s, x);
 		heap_remove(&s->queue, &x->node);
-		x->again = true;
+		x->again++;
 	}
 }
 
@@ -300,7 +302,7 @@ static void on_news(struct sim *s, struct msg *x)
 		list_each(it, &m->ops) {
 			struct msg *op = container_of(it, struct msg, link);
 			heap_remove(&s->queue, &op->node);
-			op->again = true;
+			op->again++;
 		}
 		return;
 	}

@@ -153,10 +153,10 @@ static void on_connect(struct sim *s, struct msg *m)
 	}
 	w->conn = conn;
 	w->welcomed = false;
-	s->conns[conn].names = w->session;
 	struct msg *h = message(s, w, CORE_EV_HELLO);
 	h->mem = held(w);
 	h->ev.hello.worker = w->id;
+	h->ev.hello.order = ++w->orders;
 	memcpy(h->ev.hello.instance, w->instance, CORE_INSTANCE_LEN);
 	h->ev.hello.capacity =
 		(struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus }, .custom = w->custom };
@@ -232,7 +232,6 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	default: /* CLOSE_PEER */
 		if (f->close == CORE_CLOSE_AWAY && !w->welcomed)
 			w->unsettled = w->was_unsettled;
-		w->session = max_i64(w->session, s->conns[conn].told);
 		reconnect(s, w);
 		break;
 	}

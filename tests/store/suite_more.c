@@ -175,6 +175,49 @@ void sessions_grow(void **state)
 	store_op_done_fields(&c.op);
 }
 
+/* A hello that was held up, at a master that the worker has left: its list says nothing of what came since. */
+void session_stale(void **state)
+{
+	enum { T = 1 << 30 };
+	static const struct {
+		uint8_t instance;
+		int64_t order;
+		bool stale;
+	} hellos[] = {
+		{1, T + 8, false}, {1, T + 8, true}, /* a store that sends it again itself knows that */
+		{1, T + 7, true}, {1, T + 9, false}, {1, T + 8, true}, {2, T + 8, true}, {2, T + 10, false}, {1, T + 9, true},
+		{1, T + 10 - STORE_HELD_UP_US, true}, {1, T + 9 - STORE_HELD_UP_US, false}, /* a clock was set back */
+		{1, 0, false}, {1, T, false}, /* not counted */
+	};
+	int64_t last = 0;
+	for (size_t i = 0; i < ARRAY_LEN(hellos); i++) {
+		struct core_task t;
+		struct core_attempt runs = {new_id(), 1};
+		if (last)
+			runs = running(&t, "w-stale", last);
+		/* Others in its batch are not stale. */
+		struct store_session_open many[] = {
+			{.worker = "w-stale-a", .instance = {1}, .master = "m1"},
+			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_order = hellos[i].order,
+			 .held = &runs, .n_held = !hellos[i].stale},
+			{.worker = "w-stale-z", .instance = {1}, .master = "m1"},
+		};
+		run_many(many, ARRAY_LEN(many), sizeof(many[0]), STORE_SESSION_OPEN);
+		assert_int_equal(many[1].ret_stale, hellos[i].stale);
+		assert_false(many[0].ret_stale || many[2].ret_stale);
+		if (hellos[i].stale) {
+			assert_int_equal(many[1].ret_n_requeued + many[1].ret_n_waiting + many[1].ret_n_fenced, 0);
+			assert_int_equal(state_of(runs.task), STORE_RUNNING);
+		} else {
+			assert_true(many[1].ret_session > last);
+			assert_int_equal(many[1].ret_n_adopted, last > 0);
+			last = many[1].ret_session;
+		}
+		for (size_t j = 0; j < ARRAY_LEN(many); j++)
+			store_op_done_fields(&many[j].op);
+	}
+}
+
 static bool has_attempt(const struct core_attempt *at, size_t n, struct core_attempt x)
 {
 	for (size_t i = 0; i < n; i++)

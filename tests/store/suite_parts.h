@@ -12,6 +12,7 @@ void cancel_everywhere(void **state);
 void cancelled_closes(void **state);
 void wish_beats(void **state);
 void sessions_grow(void **state);
+void session_stale(void **state);
 void session_list(void **state);
 void adopted_is_not_lost(void **state);
 void adopted_lease_is_not_shorter(void **state);

@@ -90,6 +90,12 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return remove(path);
 }
 
+void rig_remove_directory(struct rig *r)
+{
+	nftw(r->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	assert_int_equal(access(r->dir, F_OK), -1);
+}
+
 void rig_done(struct rig *r)
 {
 	rig_disconnect(r);

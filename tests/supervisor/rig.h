@@ -69,6 +69,8 @@ bool rig_read_status(struct rig *r, struct sup_status *ret_status);
 bool rig_is_locked(struct rig *r);
 /* Waits until the program has made this file in the attempt's directory. */
 void rig_wait_file(struct rig *r, const char *name);
+/* rm -r of the attempt's directory. */
+void rig_remove_directory(struct rig *r);
 /* Processes that live and have the mark in their environment. */
 int rig_marked(const struct rig *r);
 

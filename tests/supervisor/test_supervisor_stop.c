@@ -201,6 +201,20 @@ static void orphan(void **state)
 	ended(&r, SUP_BY_ORPHAN, SIGKILL);
 }
 
+/* Its worker's state directory was removed: there is nobody whom it could tell, and it ends all the same. */
+static void orphan_without_a_directory(void **state)
+{
+	struct rig r;
+	rig_new(&r);
+	begin(&r, "stubborn");
+	rig_disconnect(&r);
+	rig_remove_directory(&r);
+	assert_int_equal(kill(r.pid, SIGTERM), 0);
+	rig_until_gone(&r);
+	assert_int_equal(rig_marked(&r), 0);
+	rig_done(&r);
+}
+
 /* The agent is dead, then: the agent is there and says nothing. */
 static void exclusive_lease(void **state)
 {
@@ -479,6 +493,7 @@ int main(void)
 		rig_test(timeout_ends_it),
 		rig_test(sigterm_to_the_supervisor),
 		rig_test(orphan),
+		rig_test(orphan_without_a_directory),
 		rig_test(exclusive_lease),
 		rig_test(exclusive_lease_while_the_supervisor_hangs),
 		rig_test(the_rest_has_its_grace),

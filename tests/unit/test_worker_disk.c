@@ -292,6 +292,35 @@ static void state_dir_identity(void **state)
 	state_dir_close(&d);
 }
 
+/* A later process counts on from a larger number, whatever became of the wall clock or of the file. */
+static void state_dir_hellos(void **state)
+{
+	static const char *const left[] = {NULL, "4000000000000000\n", "no number\n", "", "9223372036854775807\n", "-5\n"};
+	struct state_dir d;
+	char err[512], path[128], file[160];
+	int64_t last = 0;
+	snprintf(path, sizeof(path), "%s/h", dir_path);
+	snprintf(file, sizeof(file), "%s/process", path);
+	for (size_t i = 0; i < ARRAY_LEN(left); i++) {
+		if (left[i]) {
+			FILE *f = fopen(file, "w");
+			assert_non_null(f);
+			fputs(left[i], f);
+			fclose(f);
+			last = i == 1 ? last : 0;
+		}
+		for (int n = 0; n < 3; n++) {
+			assert_int_equal(state_dir_open(&d, path, "w", err, sizeof(err)), 0);
+			int64_t first = state_dir_next_hello(&d);
+			assert_true(first > last);
+			last = state_dir_next_hello(&d);
+			assert_true(last > first);
+			state_dir_close(&d);
+		}
+		assert_true(i != 1 || last > INT64_C(4000000000000000));
+	}
+}
+
 static void count_name(void *arg, const char *name)
 {
 	(*(int *)arg)++;
@@ -404,7 +433,7 @@ int main(void)
 		ON_DISK(spool_is_rewritten),
 		ON_DISK(spool_after_a_failed_write),
 		cmocka_unit_test(spool_crc_is_castagnoli),
-		ON_DISK(state_dir_identity),
+		ON_DISK(state_dir_identity), ON_DISK(state_dir_hellos),
 		ON_DISK(state_dir_attempts),
 		ON_DISK(trees_are_removed_whole),
 		cmocka_unit_test(state_dir_default),

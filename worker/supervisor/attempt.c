@@ -67,7 +67,9 @@ static void save(struct attempt *a)
 {
 	if (!a->identified)
 		return;
-	a->unsaved = files_write_status(a->dir_fd, &a->status) < 0;
+	int r = files_write_status(a->dir_fd, &a->status);
+	/* The directory was removed under us: nobody will ever read it. */
+	a->unsaved = r < 0 && r != -ENOENT;
 	a->save_boot_ns = clock_boot_ns() + STATUS_AGAIN_NS;
 }
 

@@ -1,6 +1,9 @@
 /* SESSION_OPEN: the next session number of a worker, and its rows against its list, in one transaction:
  * the number; running rows that it lists get the number, and no shorter lease than the session has; open ones that it lists
  * run again; what is left with an older number goes back, except exclusive tasks of another instance, whose lease runs on.
+ * A hello that is older than the session gets no number, nor the first sending of one whose second was carried out (a
+ * lost connection may still deliver it), and the other statements leave its worker alone: they take only rows of `worker`
+ * that this transaction wrote.
  * Several workers share a batch: after a master's restart they all come at once. */
 #include <errno.h>
 #include <string.h>
@@ -8,18 +11,27 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
+#define TEXT(x) #x
+#define TEXT_OF(x) TEXT(x)
+#define HELD_UP TEXT_OF(STORE_HELD_UP_US)
+
 static const char number_sql[] =
-	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info) SELECT id, instance, 1, 1, "
-	"now(), master, info FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[]) AS i(id, instance, master, info) "
+	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello, hello_sent) SELECT id, instance, "
+	"1, 1, now(), master, info, hello, sent FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::int8[], $6::int4[]) AS "
+	"i(id, instance, master, info, hello, sent) "
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
-	"master = excluded.master, info = excluded.info, heard_at = NULL, detached_until = NULL "
+	"master = excluded.master, info = excluded.info, hello = excluded.hello, hello_sent = excluded.hello_sent, heard_at = NULL, detached_until = NULL "
+	"WHERE excluded.hello = 0 OR excluded.hello NOT BETWEEN w.hello - " HELD_UP " AND w.hello "
+	"OR (excluded.hello = w.hello AND excluded.hello_sent > w.hello_sent) "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
+
+#define OPENED "w.id = i.worker COLLATE \"C\" AND w.xmin = pg_current_xact_id()::xid"
 
 #define HELD                                                                                                     \
 	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, i.lease_ns AS least, w.session, w.instance FROM " \
 	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int8[]) AS i(ord, task_id, attempt, worker, lease_ns) CROSS JOIN LATERAL " \
-	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
+	"(SELECT w.session, w.instance FROM worker w WHERE " OPENED " OFFSET 0) w) "
 
 /* Where an attempt's log ends, octet_length doesn't read the bytes; and what is not kept of it. */
 #define LOG_END(of)                                                                                              \
@@ -57,7 +69,7 @@ static const char reopen_sql[] = HELD
 static const char requeue_sql[] =
 	"WITH w AS MATERIALIZED (SELECT i.ord, i.worker, i.lost_limit, w.session, w.instance FROM "
 	"unnest($1::int4[], $2::text[], $3::int4[]) AS i(ord, worker, lost_limit) CROSS JOIN LATERAL "
-	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w), "
+	"(SELECT w.session, w.instance FROM worker w WHERE " OPENED " OFFSET 0) w), "
 	"l AS MATERIALIZED (SELECT w.ord, w.lost_limit, r.* FROM w CROSS JOIN LATERAL (SELECT " PG_CORE_OF("r.")
 	", r.worker, r.lease_ns, r.dispatched_at, r.started_at, r.cancel_requested_at, r.instance, r.session, r.devices, r.cause, "
 	"r.started_at IS NOT NULL OR r.instance <> w.instance AS counted FROM running r WHERE r.worker = w.worker COLLATE \"C\" "
@@ -81,7 +93,7 @@ static const char requeue_sql[] =
  * may take them back, and keep their instance, so that the next one finds them again. */
 static const char waiting_sql[] =
 	"WITH w AS MATERIALIZED (SELECT i.ord, i.worker, w.session FROM unnest($1::int4[], $2::text[]) AS i(ord, worker) "
-	"CROSS JOIN LATERAL (SELECT w.session FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
+	"CROSS JOIN LATERAL (SELECT w.session FROM worker w WHERE " OPENED " OFFSET 0) w) "
 	"UPDATE running r SET session = w.session FROM w WHERE r.worker = w.worker COLLATE \"C\" AND r.session < w.session "
 	"RETURNING w.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL";
 
@@ -100,6 +112,8 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->instance);
 		pg_text(ps, 2, o->master);
 		pg_blob(ps, 3, o->hello);
+		pg_int8(ps, 4, o->hello_order);
+		pg_int4(ps, 5, o->op.sent);
 	}
 	return true;
 }
@@ -108,19 +122,21 @@ static struct store_mem **mem_of(struct store_session_open *o) { return (struct 
 
 static int read_number(struct pg_batch *b, const PGresult *r)
 {
-	if ((size_t)PQntuples(r) != b->n)
-		return -EPROTO;
+	int row = 0;
 	for (size_t i = 0; i < b->n; i++) {
 		struct store_session_open *o = op_at(b, (int32_t)i);
-		if (strcmp(pg_get_text(r, (int)i, 0), o->worker) != 0)
-			return -EPROTO;
-		o->ret_session = pg_get_int8(r, (int)i, 1);
-		/* The sendings whose fate is unknown may have made the instance known already. */
-		o->ret_new_instance = pg_get_int8(r, (int)i, 2) >= o->ret_session - o->op.sent;
 		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
-		pg_get_drain(r, (int)i, 3, mem_of(o), &o->ret_drain);
+		/* In the order of the parameters, without those that are stale. */
+		o->ret_stale = row == PQntuples(r) || strcmp(pg_get_text(r, row, 0), o->worker) != 0;
+		if (o->ret_stale)
+			continue;
+		o->ret_session = pg_get_int8(r, row, 1);
+		/* The sendings whose fate is unknown may have made the instance known already. */
+		o->ret_new_instance = pg_get_int8(r, row, 2) >= o->ret_session - o->op.sent;
+		pg_get_drain(r, row, 3, mem_of(o), &o->ret_drain);
+		row++;
 	}
-	return 0;
+	return row == PQntuples(r) ? 0 : -EPROTO;
 }
 
 struct held {
@@ -255,7 +271,8 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 		struct store_session_open *o = op_at(b, (int32_t)i);
 		if (counts[i])
 			o->ret_requeued = store_mem_get(mem_of(o), counts[i] * sizeof(*o->ret_requeued));
-		find_fenced(o);
+		if (!o->ret_stale)
+			find_fenced(o);
 	}
 	for (int row = 0; row < PQntuples(r); row++) {
 		struct store_session_open *o = op_at(b, pg_get_int(r, row, 0));
@@ -265,7 +282,7 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 }
 
 const struct pg_stmt pg_session_stmts[5] = {
-	{number_sql, "tuty", build_number, read_number},
+	{number_sql, "tuty84", build_number, read_number},
 	{adopt_sql, "4u4t8", build_held, read_adopted},
 	{reopen_sql, "4u4t8", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},

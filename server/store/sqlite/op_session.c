@@ -6,11 +6,11 @@
 #include "server/store/sqlite/sq_rows.h"
 
 static const char worker_get_sql[] =
-	"SELECT session, instance, drain_mode, drain_within_ns, drain_reason FROM worker WHERE id = ?";
+	"SELECT session, instance, drain_mode, drain_within_ns, drain_reason, hello FROM worker WHERE id = ?";
 static const char worker_put_sql[] =
-	"INSERT INTO worker (id, instance, session, opened_us, master, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+	"INSERT INTO worker (id, instance, session, opened_us, master, info, hello) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
 	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
-	"info = excluded.info, heard_us = NULL, detached_us = NULL";
+	"info = excluded.info, hello = excluded.hello, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ?, lease_ns = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";
@@ -31,7 +31,8 @@ static void keep_adopted(struct store_session_open *o, const struct sq_running *
 	ret->log_stored = ret->log_dropped = ret->metrics_stored = 0;
 }
 
-static void number(struct sq_ctx *x, struct store_session_open *o)
+/* False: the hello is stale. */
+static bool number(struct sq_ctx *x, struct store_session_open *o)
 {
 	struct sq_db *db = &x->db;
 	sqlite3_stmt *q = sq_begin(db, worker_get_sql);
@@ -47,8 +48,11 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 		o->ret_drain.mode = (int32_t)sq_int(q, 2);
 		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
 		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
+		o->ret_stale = o->hello_order && o->hello_order <= sq_int(q, 5) && o->hello_order >= sq_int(q, 5) - STORE_HELD_UP_US;
 		sq_end(q);
 	}
+	if (o->ret_stale)
+		return false;
 	q = sq_begin(db, worker_put_sql);
 	sq_bind_text(db, o->worker);
 	sq_bind_bytes(db, o->instance, CORE_INSTANCE_LEN);
@@ -56,7 +60,9 @@ static void number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_text(db, o->master);
 	sq_bind_blob(db, o->hello);
+	sq_bind_int(db, o->hello_order);
 	sq_run(db, q);
+	return true;
 }
 
 /* Runs or is open: gets the new session. */
@@ -170,7 +176,9 @@ void sq_session_run(struct sq_ctx *x, struct store_op *op)
 {
 	struct store_session_open *o = container_of(op, struct store_session_open, op);
 	o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
-	number(x, o);
+	o->ret_stale = false;
+	if (!number(x, o))
+		return;
 	adopt_all(x, o);
 	go_back(x, o);
 }

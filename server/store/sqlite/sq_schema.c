@@ -85,7 +85,9 @@ static const char logs_2[] =
 	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
 
 /* As in the schema for Postgres, version 3. */
-static const char tasks_3[] = "ALTER TABLE master ADD COLUMN process BLOB;";
+static const char tasks_3[] =
+	"ALTER TABLE master ADD COLUMN process BLOB;"
+	"ALTER TABLE worker ADD COLUMN hello INTEGER NOT NULL DEFAULT 0;";
 
 struct schema {
 	int64_t application_id;
