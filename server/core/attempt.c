@@ -264,6 +264,16 @@ static void accepted(struct core *c, struct job *j, const struct core_event *ev)
 		job_set_state(c, j, JOB_RUNNING);
 }
 
+/* Recalled, and its worker has started it all the same.  As long as the task waits here the attempt is open and may still end
+ * well; once it was given out again, or has ended, nobody waits for it, and it would hold its slot to its end. */
+static void left_listed(struct core *c, struct job *j, const struct core_event *ev)
+{
+	const struct job *row = job_by_task(c, &j->t.id);
+	job_answered(c, j);
+	if ((!row || row->t.attempt != j->t.attempt) && j->worker->peer)
+		emit_stop(c, j->worker, job_at(j), CORE_STOP_FENCED);
+}
+
 static void refused(struct core *c, struct job *j, const struct core_event *ev)
 {
 	bool recall = j->state == JOB_RECALLING;
@@ -506,7 +516,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_TAKEN_BACK]= { ignore, ignore,            ignore,            ignore,            ignore,   ignore,   ignore,    ignore,   taken_back_recording, taken_back,     ignore,          ignore,  ignore },
 	[IN_CANCEL]    = { ignore, cancel_later,      cancel_later,      cancel_later,      cancel,   cancel,   cancel,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
 	[IN_GONE]      = { forget, gone_later,        ignore,            gone_later,        ignore,   ignore,   ignore,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
-	[IN_LISTED]    = { ignore, ignore,            ignore,            ignore,            accepted, ignore,   accepted,  ignore,   ignore,               accepted,       accepted,        ignore,  ignore },
+	[IN_LISTED]    = { ignore, ignore,            ignore,            ignore,            accepted, ignore,   accepted,  ignore,   ignore,               accepted,       left_listed,     ignore,  ignore },
 	[IN_UNLISTED]  = { ignore, ignore,            ignore,            ignore,            unlisted, unlisted, unlisted,  unlisted, ignore,               slot_only,      slot_and_forget, ignore,  forget },
 	[IN_LATE]      = { ignore, ignore,            ignore,            ignore,            late,     ignore,   ignore,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
 	[IN_LOST]      = { ignore, ignore,            ignore,            ignore,            lost,     lost,     lost,      lost,     lost_meanwhile,       lost_meanwhile, slot_and_forget, lost,    forget },
