@@ -35,6 +35,8 @@ static void set_field(struct sim *s, int w, int row, int attempt)
 
 static void set_hb(struct sim *s, const struct master *m, int w, const struct core_effect *f)
 {
+	if (!s->lease.w[w].hb_end || s->lease.w[w].session != f->session)
+		s->lease.w[w].hb_since = s->now;
 	s->lease.w[w].session = f->session;
 	s->lease.w[w].master = m->id;
 	s->lease.w[w].hb_end = s->now + f->lease_ns;
@@ -167,21 +169,34 @@ static void on_answer(struct sim *s, struct msg *x)
 static void on_command(struct sim *s, struct msg *x)
 {
 	struct master *m = master_of(s, x);
-	bool lost = master_dead(s, x) || !reachable(s, m) || (!s->healed && sim_chance(s, 1));
-	enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
-	if (x->ef.type == CORE_DO_KEYS) {
+	const struct core_effect *f = &x->ef;
+	bool up = !master_dead(s, x) && reachable(s, m), lost = !up || (!s->healed && sim_chance(s, 1));
+	int w = f->worker ? number_of(f->worker) : 0;
+	switch (f->type) {
+	case CORE_DO_KEYS:
 		x->ev.type = CORE_EV_KEYS;
 		if (!lost)
-			read_page(s, x, x->ef.cursor);
-	} else {
+			read_page(s, x, f->cursor);
+		break;
+	case CORE_DO_ASK_HB:
+		purge(s, w);
+		x->ev.type = CORE_EV_HB;
+		x->ev.session = f->session;
+		x->ev.hb.worker = s->w[w].id;
+		x->ev.hb.fresh = up && s->lease.w[w].hb_end && s->lease.w[w].session == f->session;
+		break;
+	default: {
+		enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
 		if (!lost || (s->lease.up && sim_chance(s, 30)))
-			v = carry_out(s, m, &x->ef);
+			v = carry_out(s, m, f);
+		if (f->type != CORE_DO_PREEMPT)
+			return;
 		x->ev.type = CORE_EV_PREEMPTED;
-		x->ev.at = x->ef.at;
+		x->ev.at = f->at;
 		x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;
 	}
-	if (x->ef.type == CORE_DO_PREEMPT || x->ef.type == CORE_DO_KEYS)
-		sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
+	}
+	sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
 }
 
 /* One master's commands keep their order; those of two don't. */
@@ -201,6 +216,7 @@ void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
 
 static void tell(struct sim *s, struct master *m, bool up)
 {
+	m->lease_since = up ? s->now : INT64_MAX;
 	if (!m->up)
 		return;
 	struct msg *d = master_event(s, CORE_EV_LEASE);
