@@ -167,7 +167,7 @@ struct master {
 	struct msg *inbox[SIM_INBOX]; /* events of the next turn */
 	int n_inbox;
 	bool turn_set;
-	int64_t wake_at;
+	struct msg *wake;        /* in the queue; NULL: none */
 	struct msg *outbox[SIM_OUTBOX];
 	int n_outbox;
 	size_t next_effect;      /* of a turn that stopped in the middle */

@@ -164,6 +164,7 @@ static void clear(struct sim *s, struct master *m)
 	for (int i = 0; i < m->n_inbox; i++)
 		sim_free(s, m->inbox[i]);
 	m->n_outbox = m->n_inbox = 0;
+	master_drop_wake(s, m);
 	core_free(m->core);
 	m->core = NULL;
 	core_effects_clear(&m->out);
