@@ -117,12 +117,15 @@ static void on_check(struct sim *s, struct msg *m)
 	}
 }
 
+static void on_wishes(struct sim *s, struct msg *m) { check_wishes(s); }
+
 static void on_heal(struct sim *s, struct msg *m)
 {
 	sim_trace(s, "all faults end");
 	s->healed = true;
 	fault_heal(s);
 	on_check(s, m);
+	sim_at(s, s->now + 18 * NS_PER_S, on_wishes);
 }
 
 static void on_submit(struct sim *s, struct msg *m) { client_submit(s, m->index); }

@@ -55,7 +55,7 @@ struct msg {
 	int64_t at;
 	uint64_t order;
 	void (*run)(struct sim *s, struct msg *m);
-	int master;
+	int master, id;          /* place, and row of store.masters: who asked may come back under another */
 	uint64_t epoch;          /* of the master's process that it belongs to */
 	uint64_t conn;
 	uint64_t gen;            /* of the worker or timer */
@@ -102,6 +102,7 @@ struct row {
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
 	bool wish, started;
+	int64_t wish_at;
 	bool counted;            /* its last attempt's end is in `lost` */
 	int lost, ends;          /* terminal records: must be one */
 	uint64_t recorded;       /* attempts with an outcome, bit per number */
@@ -111,6 +112,7 @@ struct row {
 struct master_row {
 	int64_t incarnation, beat;
 	uint64_t process;        /* epoch of the one that opened it */
+	int64_t opened_at, taken_at; /* virtual times of that, and of the first take-over since. 0: never */
 	char name[8];
 };
 
@@ -165,7 +167,7 @@ struct master {
 	struct msg *inbox[SIM_INBOX]; /* events of the next turn */
 	int n_inbox;
 	bool turn_set;
-	int64_t wake_at;
+	struct msg *wake;        /* in the queue; NULL: none */
 	struct msg *outbox[SIM_OUTBOX];
 	int n_outbox;
 	size_t next_effect;      /* of a turn that stopped in the middle */
@@ -235,6 +237,7 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
+	int64_t at;              /* when it began */
 };
 
 #include "tests/sim/sim_state.h"

@@ -23,6 +23,8 @@ static void note_detached(struct sim *s, struct master *m, const struct core_eve
 	for (int i = 0; i < n; i++) {
 		struct core_worker_view v;
 		int w = s->conns[ev[i].peer].worker;
+		if (ev[i].type == CORE_EV_DEPOSED) /* and with the sessions it forgets this */
+			memset(m->detached_session, 0, sizeof(m->detached_session));
 		if (ev[i].type != CORE_EV_DRAINING || !core_worker(m->core, s->w[w].id, &v) || v.peer != ev[i].peer)
 			continue;
 		/* By the master's own clock: at the least. */
@@ -65,6 +67,8 @@ static void check_listened(struct sim *s, const struct master *m, const struct c
 			      f->at.attempt, s->w[r->worker].id, (double)listened / 1e9, (double)r->lease_ns / 1e9);
 }
 
+#define SLOWEST (15 * NS_PER_S) /* an answer of the store, and a sweep over the rows */
+
 /* Another master's session whose hb this one could see, long enough for its sweep: work is held back. */
 static void check_silent(struct sim *s, const struct master *m, const struct core_effect *f)
 {
@@ -80,10 +84,29 @@ static void check_silent(struct sim *s, const struct master *m, const struct cor
 			      s->w[w].id);
 }
 
+/* And it was taken over before, a whole lease ago. */
+static void check_taken_over(struct sim *s, const struct master *m, const struct core_effect *f)
+{
+	const struct row *r = &s->store.rows[row_of(&f->at.task)];
+	int w = r->worker;
+	bool its = r->state == ROW_RUNNING && r->t.attempt == f->at.attempt && r->session == f->session;
+	if (!its || s->store.opened_by[w] == m->id || f->session != s->store.sessions[w])
+		return;
+	const struct master_row *of = &s->store.masters[s->store.opened_by[w]];
+	int64_t waited = s->now - of->taken_at;
+	if (of->opened_at > of->taken_at && of->opened_at < s->now - SLOWEST)
+		sim_violation(s, "row %d/%d is taken from %s, whose master %s nobody has taken over", row_of(&f->at.task),
+			      f->at.attempt, s->w[w].id, of->name);
+	else if (of->opened_at < of->taken_at && waited + m->unseen < r->lease_ns - r->lease_ns / 500)
+		sim_violation(s, "row %d/%d is taken from %s %.3f s after its master %s was taken over", row_of(&f->at.task),
+			      f->at.attempt, s->w[w].id, (double)waited / 1e9, of->name);
+}
+
 static void check_take_back(struct sim *s, const struct master *m, const struct core_effect *f)
 {
 	check_listened(s, m, f);
 	check_silent(s, m, f);
+	check_taken_over(s, m, f);
 	const struct row *r = &s->store.rows[row_of(&f->at.task)];
 	int w = r->worker;
 	if (r->state != ROW_RUNNING || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
@@ -191,6 +214,29 @@ void check_accepted(struct sim *s, int row)
 	if (s->store.by_key[task] < 0)
 		sim_violation(s, "task %d: the client is told that it was accepted, and the store does not have it", task);
 	s->tasks[task].accepted = true;
+}
+
+/* A wish that another master stored reaches who holds the worker, within two sweeps over the rows. */
+void check_wishes(struct sim *s)
+{
+	int64_t before = s->now - SLOWEST;
+	for (int i = 0; i < s->n_workers; i++) {
+		const struct sim_worker *w = &s->w[i];
+		const struct conn *c = &s->conns[w->conn];
+		const struct master *m = &s->m[c->master];
+		if (!w->welcomed || c->at > before || max_i64(w->agent_until, w->machine_until) > before)
+			continue;
+		if (m->paused_until > before || m->listens_from > clock_at(&m->clock, before))
+			continue;
+		for (int k = 0; k < w->n_runs; k++) {
+			const struct run *r = &w->runs[k];
+			const struct row *row = &s->store.rows[row_of(&r->at.task)];
+			bool its = row->state == ROW_RUNNING && row->worker == i && row->t.attempt == r->at.attempt;
+			if (r->state == RUN_RUNNING && its && row->wish && row->wish_at < before)
+				sim_violation(s, "%s still runs row %d/%d, which a client cancelled %.0f s ago", w->id,
+					      row_of(&r->at.task), r->at.attempt, (double)(s->now - row->wish_at) / 1e9);
+		}
+	}
 }
 
 /* ---- at the end ---- */

@@ -119,6 +119,7 @@ void master_deposed(struct sim *s, struct master *m);
 void master_deliver(struct sim *s, struct master *m, struct msg *d);
 struct msg *master_event(struct sim *s, enum core_event_type type); /* to be filled and delivered */
 void master_flush(struct sim *s, struct master *m);
+void master_drop_wake(struct sim *s, struct master *m);
 void master_resume_turn(struct sim *s, struct master *m);
 
 /* ---- sim_client.c ---- */

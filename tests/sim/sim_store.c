@@ -259,6 +259,7 @@ static void arrives_late(struct sim *s, const struct msg *x)
 {
 	struct msg *late = sim_at(s, s->now, NULL);
 	late->master = x->master;
+	late->id = x->id;
 	late->epoch = x->epoch;
 	late->gen = x->gen;
 	late->worker = x->worker;
