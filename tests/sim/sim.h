@@ -72,21 +72,6 @@ struct clock {
 	int64_t offset;
 	int64_t ppm;
 };
-static inline int64_t clock_at(const struct clock *c, int64_t virtual_ns)
-{
-	int64_t d = virtual_ns - SIM_START;
-	return c->offset + d + d * c->ppm / 1000000;
-}
-/* The first virtual time by which the clock shows `own_ns`; what is far away is never. */
-static inline int64_t clock_when(const struct clock *c, int64_t own_ns)
-{
-	if (own_ns > c->offset + 5000 * NS_PER_S)
-		return INT64_MAX;
-	int64_t d = (own_ns - c->offset) * 1000000 / (1000000 + c->ppm);
-	while (clock_at(c, SIM_START + d) < own_ns)
-		d++;
-	return SIM_START + d;
-}
 
 enum row_state { ROW_NONE, ROW_PENDING, ROW_RUNNING, ROW_COMPLETED, ROW_FAILED, ROW_CANCELLED };
 
