@@ -108,6 +108,11 @@ static void on_lease_answers(void *arg, const struct lease_answer *answers, size
 	engine_lease_events.on_preempted(((struct server *)arg)->engine, answers, n);
 }
 
+static void on_lease_hb(void *arg, const struct lease_hb *hb)
+{
+	engine_lease_events.on_hb(((struct server *)arg)->engine, hb);
+}
+
 static void on_lease_state(void *arg, bool up, const char *text)
 {
 	engine_on_lease_state(((struct server *)arg)->engine, up, text);
@@ -118,7 +123,7 @@ static void on_lease_page(void *arg, const struct lease_page *page)
 	engine_lease_events.on_page(((struct server *)arg)->engine, page);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_page = on_lease_page,
+static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_hb = on_lease_hb, .on_page = on_lease_page,
 						  .on_state = on_lease_state };
 
 static int open_lease(struct server *s)

@@ -200,16 +200,31 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 }
 
+/* The store gives this session nothing more: the worker has gone to another master, or another judges the sessions of
+ * this one.  What is wrong here shows by itself, in the lease or in the next beat. */
+static void session_is_stale(struct core *c, struct job *j)
+{
+	if (j->worker->session == j->session)
+		worker_drop_peer(c, j->worker, true, CORE_CLOSE_UNAVAILABLE);
+}
+
 static void inserted(struct core *c, struct job *j, const struct core_event *ev)
 {
-	if (ev->inserted != CORE_INSERT_CREATED) {
+	bool given = ev->task.attempt > 0;
+	if (ev->inserted != CORE_INSERT_CREATED || !given)
 		free_slot(c, j, true);
+	if (ev->inserted != CORE_INSERT_CREATED) {
 		job_free(c, j);
 		return;
 	}
 	j->t.seq = ev->task.seq;
-	j->t.attempt = ev->task.attempt > 0 ? ev->task.attempt : 1;
 	j->token = 0;
+	if (!given) {
+		session_is_stale(c, j);
+		free_and_offer(c, j, true);
+		return;
+	}
+	j->t.attempt = ev->task.attempt;
 	send(c, j);
 }
 
@@ -220,6 +235,9 @@ static void claimed(struct core *c, struct job *j, const struct core_event *ev)
 		if (ev->claimed == CORE_CLAIM_UNAVAILABLE) {
 			/* Not again at once: the store may be up, but full. */
 			timer_set(c, &c->pause, c->now + 100 * NS_PER_MS);
+			free_and_offer(c, j, !j->gone);
+		} else if (ev->claimed == CORE_CLAIM_STALE) {
+			session_is_stale(c, j);
 			free_and_offer(c, j, !j->gone);
 		} else {
 			free_and_offer(c, j, false);

@@ -151,6 +151,11 @@ static void on_stalled(struct core *c, const struct core_event *ev)
 	recovery_stalled(c, ev->stalled_ns);
 }
 
+static void on_beat(struct core *c, const struct core_event *ev)
+{
+	c->beat_at = max_i64(c->beat_at, ev->beat_mono_ns);
+}
+
 static void on_time(struct core *c, const struct core_event *ev)
 {
 }
@@ -179,6 +184,10 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_DUE] = queue_on_due,
 	[CORE_EV_EXPIRED] = queue_on_expired,
 	[CORE_EV_STRAYS] = recovery_on_strays,
+	[CORE_EV_HB] = recovery_on_hb,
+	[CORE_EV_TOOK_OVER] = recovery_on_took_over,
+	[CORE_EV_BEAT] = on_beat,
+	[CORE_EV_DEPOSED] = session_on_deposed,
 	[CORE_EV_KEYS] = keys_on_page,
 	[CORE_EV_RUNS] = keys_on_runs,
 	[CORE_EV_STORE] = on_store,
@@ -229,6 +238,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	c->cfg = *cfg;
 	c->now = now_mono_ns;
 	c->store_up = c->lease_up = true;
+	c->beat_at = now_mono_ns;
 	rng_seed(&c->rng, cfg->seed);
 	c->spec_guess = SPEC_GUESS_FIRST;
 	heap_init(&c->timers, timer_less);

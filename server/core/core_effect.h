@@ -19,6 +19,8 @@ enum core_effect_type {
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
 	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
+	CORE_DO_ASK_HB,        /* lease: does it show that this session of the worker lives? */
+	CORE_DO_TAKE_OVER,     /* store: incarnation + 1 of a master whose incarnation and beat are still these */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
 	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RUNS,          /* store: which of `owners` have a RUNNING row of that worker; changes nothing */
@@ -63,11 +65,14 @@ struct core_effect {
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
+	const char *master;      /* TAKE_OVER; in the effects' arena */
+	int64_t incarnation, beat; /* TAKE_OVER */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
 	int64_t detach_ns;       /* DETACHED */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
 	bool exclusive;          /* DISPATCH */
+	bool exclusive_not_renewed; /* HEARTBEAT_ACK */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;
 	const char *text;        /* TAKE_BACK, refused: the worker's words; NULL: none; in the effects' arena */

@@ -127,8 +127,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 	f->n_held = h->n_held;
 }
 
-/* The stream of a hello that has no session yet ends here. */
-static void hello_close(struct core *c, struct hello *h, enum core_close_code code)
+void hello_close(struct core *c, struct hello *h, enum core_close_code code)
 {
 	if (!h || h->dead)
 		return;
@@ -424,6 +423,20 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 
 /* ---- the stream ---- */
 
+/* Others judge exclusive attempts of this master when they have seen its beat stand still for master_ttl_exclusive and
+ * then for a whole lease: nine tenths of the former after the last beat was sent, no renewal leaves here any more, and the
+ * workers have ended their trees by the time that others give the tasks away.
+ *
+ * Nothing more is needed when it gives out exclusive tasks meanwhile: the claim is void once another master has taken over
+ * (store_assignment), and before that the worker begins and ends by the same clock, its newest renewal. */
+static bool may_renew_exclusive(const struct core *c)
+{
+#ifdef REINS_MUTATION_ALWAYS_RENEW /* tests/sim proves that it would notice */
+	return true;
+#endif
+	return c->now - c->beat_at < c->cfg.master_ttl_exclusive_ns / 10 * 9;
+}
+
 /* checkAndFixStaleRunningTasks: the list of a heartbeat against memory, in stream order. */
 void session_on_heartbeat(struct core *c, const struct core_event *ev)
 {
@@ -432,6 +445,7 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 		return;
 	struct core_effect *f = emit_worker(c, CORE_DO_HEARTBEAT_ACK, w);
 	f->number = ev->heartbeat.number;
+	f->exclusive_not_renewed = !may_renew_exclusive(c);
 	w->mark++;
 	for (size_t i = 0; i < ev->heartbeat.n_held; i++) {
 		struct job *j = job_by_attempt(c, ev->heartbeat.held[i]);

@@ -167,6 +167,7 @@ struct core {
 	struct rng rng;
 	bool store_up, lease_up;
 	int64_t store_down_at;
+	int64_t beat_at;          /* when the newest beat was sent that the store has committed */
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 	struct heap timers;

@@ -26,7 +26,7 @@ struct engine_peer_ops {
 	/* The session stands (`x` says which, and its H and L); the list says what goes on. Always the first message.
 	 * x->resumed: of the list only task id and attempt are filled, and the rest is the callee's to know. */
 	void (*welcome)(struct engine_peer *p, const struct core_effect *x, struct core_adopted *adopted, size_t n);
-	void (*heartbeat_ack)(struct engine_peer *p, int64_t number);
+	void (*heartbeat_ack)(struct engine_peer *p, int64_t number, bool exclusive_not_renewed);
 	/* Tasks of one number come one after the other and are one message. */
 	void (*dispatch)(struct engine_peer *p, const struct core_effect *e);
 	void (*stop)(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason);
@@ -104,7 +104,8 @@ struct engine_config {
 	struct store *store; /* owned by the caller, as is lease; their events are routed by engine_on_… */
 	struct lease *lease;
 	/* Another process runs under this master's id, and is the newer one.  All streams have been closed; to go on would
-	 * mean to replace each other for ever. */
+	 * mean to replace each other for ever.  (A master whose sessions another one has taken over goes on: it closes all
+	 * streams, forgets its sessions, and is its own next incarnation.) */
 	void (*on_replaced)(void *arg);
 	void *arg;
 };

@@ -128,14 +128,14 @@ struct lease {
 	const struct lease_ops *ops;
 };
 
-/* Takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
+/* tryPreemptWorker: takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
  * hash already takes no second slot. */
 static inline void lease_preempt(struct lease *l, const struct lease_slot *items, size_t n)
 {
 	l->ops->preempt(l, items, n);
 }
 
-/* The owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
+/* registerTaskOwner: the owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
 static inline void lease_own(struct lease *l, const struct lease_owner *items, size_t n)
 {
 	l->ops->own(l, items, n);

@@ -75,6 +75,7 @@ struct session {
 	struct buf verdicts; /* encoded OutcomeVerdict fields */
 	struct buf stored;   /* encoded LogStored fields */
 	int64_t acked;       /* number of the newest heartbeat that was acknowledged */
+	bool exclusive_not_renewed; /* by that acknowledgement */
 	bool ack_due;
 	struct list backlog; /* messages that the stream's queue had no room for */
 	size_t backlog_bytes;

@@ -244,10 +244,11 @@ void session_follow_log(struct session *s, const struct core_attempt *at, bool o
 	send_message(s, &m);
 }
 
-static void on_heartbeat_ack(struct engine_peer *p, int64_t number)
+static void on_heartbeat_ack(struct engine_peer *p, int64_t number, bool exclusive_not_renewed)
 {
 	struct session *s = container_of(p, struct session, peer);
 	s->acked = number;
+	s->exclusive_not_renewed = exclusive_not_renewed;
 	s->ack_due = true;
 }
 
@@ -372,6 +373,8 @@ static void flush_out(struct loop_dirty *d)
 	if (s->ack_due || buf_len(&s->stored)) {
 		/* The number of the last one is said again where only logs were stored: that renews nothing. */
 		s->ack_due = false;
+		if (s->exclusive_not_renewed && wire_put_int(&s->stored, 2, true))
+			out_of_room(s);
 		send_body(s, MSG_HEARTBEAT_ACK, s->acked, &s->stored);
 	}
 }

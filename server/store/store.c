@@ -175,6 +175,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
+	case STORE_TAKE_OVER:
 	case STORE_KINDS:
 		return;
 	}

@@ -35,7 +35,7 @@
 #define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
 #define SIM_TASKS 40    /* what clients want done */
-#define SIM_ROWS 1024    /* rows tried: a repeated submit has a new id */
+#define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
 #define SIM_CONNS 4096
 #define SIM_OUTCOMES 65536
@@ -110,6 +110,7 @@ struct row {
 
 struct master_row {
 	int64_t incarnation, beat;
+	uint64_t process;        /* epoch of the one that opened it */
 	char name[8];
 };
 
@@ -138,6 +139,7 @@ struct sim_lease {
 	bool up;
 	struct {
 		int64_t session, hb_end, hash_end; /* 0: no such key */
+		int64_t hb_since;    /* it has been there, for this session, without a gap */
 		int master;
 		struct field hash[SIM_RUNS];
 		int n_hash;
@@ -169,6 +171,7 @@ struct master {
 	size_t next_effect;      /* of a turn that stopped in the middle */
 	bool mid_turn;
 	int64_t crash_in, pause_in, crash_in_answers; /* effects, answers of the store until then; -1: no */
+	int64_t cut_in;          /* statements until its connections to the store break; -1: no */
 	/* its connections */
 	bool store_cut, lease_cut;  /* a partition */
 	bool reach, store_up;       /* the store; what it knows of that */
@@ -177,6 +180,7 @@ struct master {
 	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
 	int64_t listens_from, unseen, store_down_at;
 	bool told_up;            /* that the store is */
+	int64_t lease_since;     /* it reaches the lease table; virtual time */
 	/* what the core was told */
 	bool wished[SIM_WORKERS];
 	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */

@@ -35,6 +35,8 @@ static void set_field(struct sim *s, int w, int row, int attempt)
 
 static void set_hb(struct sim *s, const struct master *m, int w, const struct core_effect *f)
 {
+	if (!s->lease.w[w].hb_end || s->lease.w[w].session != f->session)
+		s->lease.w[w].hb_since = s->now;
 	s->lease.w[w].session = f->session;
 	s->lease.w[w].master = m->id;
 	s->lease.w[w].hb_end = s->now + f->lease_ns;
@@ -163,8 +165,32 @@ static void on_answer(struct sim *s, struct msg *x)
 	master_deliver(s, master_of(s, x), d);
 }
 
+static void on_hb(struct sim *s, struct msg *x)
+{
+	if (master_dead(s, x) || master_later(s, x))
+		return;
+	struct msg *d = master_event(s, CORE_EV_HB);
+	d->ev = x->ev;
+	master_deliver(s, master_of(s, x), d);
+}
+
+static void ask_hb(struct sim *s, struct master *m, const struct core_effect *f)
+{
+	int w = number_of(f->worker);
+	purge(s, w);
+	struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_hb);
+	x->ev.type = CORE_EV_HB;
+	x->ev.session = f->session;
+	x->ev.hb.worker = s->w[w].id;
+	x->ev.hb.fresh = reachable(s, m) && s->lease.w[w].hb_end && s->lease.w[w].session == f->session;
+}
+
 void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
 {
+	if (f->type == CORE_DO_ASK_HB) {
+		ask_hb(s, m, f);
+		return;
+	}
 	bool up = reachable(s, m);
 	/* Of what is on its way when the connection goes some is carried out, and none is answered. */
 	bool lost = !up || (!s->healed && sim_chance(s, 1));
@@ -190,6 +216,7 @@ void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
 
 static void tell(struct sim *s, struct master *m, bool up)
 {
+	m->lease_since = up ? s->now : INT64_MAX;
 	if (!m->up)
 		return;
 	struct msg *d = master_event(s, CORE_EV_LEASE);

@@ -9,6 +9,8 @@ struct sim {
 	struct rng rng;
 	int64_t now, end_at;
 	int64_t fault_gap;       /* the longest between two faults */
+	int64_t faults_end;      /* so long after the start */
+	bool takes_over;         /* a master that shows no life has its sessions judged soon */
 	struct heap queue;
 	uint64_t order, epochs;
 	struct core_config cfg;  /* what all masters are set to */
@@ -71,6 +73,8 @@ void net_part(struct sim *s, int worker, int master, int64_t until);
 /* ---- sim_fault.c ---- */
 void fault_prepare(struct sim *s);
 void fault_heal(struct sim *s);
+/* Its connections to the store break, for a moment. */
+void fault_cut_store(struct sim *s, int master);
 
 /* ---- sim_process.c ---- */
 static inline bool master_stands(const struct sim *s, const struct master *m) { return m->paused_until > s->now; }
@@ -93,6 +97,10 @@ void master_pause(struct sim *s, int i, int64_t ns);
 /* Another process under this one's id. */
 void master_twin(struct sim *s, int i);
 void master_learn_wish(struct sim *s, struct master *m, int w, bool on);
+/* Its row: opened, beaten in at once, and what follows when another has taken over. */
+void master_open(struct sim *s, struct master *m);
+void master_beat(struct sim *s, struct master *m);
+void master_deposed(struct sim *s, struct master *m);
 /* ---- sim_master.c ---- */
 /* An event for the next turn; takes the message. */
 void master_deliver(struct sim *s, struct master *m, struct msg *d);

@@ -213,7 +213,8 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 	switch (f->type) {
 	case CORE_DO_WELCOME: on_welcome(s, w, f); break;
 	case CORE_DO_HEARTBEAT_ACK:
-		w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
+		if (!f->exclusive_not_renewed)
+			w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
 		w->unanswered_since = 0;
 		break;
 	case CORE_DO_DISPATCH:

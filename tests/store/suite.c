@@ -364,6 +364,8 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(metrics), cmocka_unit_test(metrics_pages), cmocka_unit_test(metrics_at_once),
 	cmocka_unit_test(metrics_of_adopted), cmocka_unit_test(started),
 	cmocka_unit_test(list_pages), cmocka_unit_test(list_leaves_out), cmocka_unit_test(incarnations),
+	cmocka_unit_test(reopens_its_own), cmocka_unit_test(take_over), cmocka_unit_test(stale_session),
+	cmocka_unit_test(stale_incarnation), cmocka_unit_test(stale_insert), cmocka_unit_test(strays_show_the_wish),
 	cmocka_unit_test(strays_pages), cmocka_unit_test(strays_show_the_beat),
 	cmocka_unit_test(runs_by_attempt_and_worker),
 	cmocka_unit_test(worker_row), cmocka_unit_test(workers_pages), cmocka_unit_test(drain_holds),

@@ -468,24 +468,6 @@ void list_leaves_out(void **state)
 	blob_unref(o.env_free_spec);
 }
 
-/* ---- masters ---- */
-
-void incarnations(void **state)
-{
-	struct store_master_open a = {.master = "m-inc"}, b = {.master = "m-inc"};
-	run(&a.op, STORE_MASTER_OPEN);
-	struct store_beat beat = {.master = "m-inc", .incarnation = a.ret_incarnation};
-	run(&beat.op, STORE_BEAT);
-	assert_false(beat.ret_replaced);
-	run(&b.op, STORE_MASTER_OPEN);
-	assert_true(b.ret_incarnation > a.ret_incarnation);
-	assert_string_equal(a.ret_store_id, b.ret_store_id);
-	assert_int_equal(strlen(a.ret_store_id), UUID_TEXT_LEN);
-	run(&beat.op, STORE_BEAT);
-	assert_true(beat.ret_replaced);
-}
-
-
 /* ---- strays ---- */
 
 void strays_pages(void **state)

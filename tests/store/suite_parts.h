@@ -27,7 +27,6 @@ void metrics_of_adopted(void **state);
 void started(void **state);
 void list_pages(void **state);
 void list_leaves_out(void **state);
-void incarnations(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
 void runs_by_attempt_and_worker(void **state);
@@ -54,6 +53,14 @@ void attempt_fields(void **state);
 void fields_after_adoption(void **state);
 void cancel_keeps_the_reason(void **state);
 void list_with_attempts(void **state);
+/* suite_master.c */
+void incarnations(void **state);
+void reopens_its_own(void **state);
+void take_over(void **state);
+void stale_session(void **state);
+void stale_incarnation(void **state);
+void stale_insert(void **state);
+void strays_show_the_wish(void **state);
 /* suite_asks.c */
 void asks_are_kept(void **state);
 void asks_of_retried(void **state);

@@ -300,6 +300,7 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
 		r->detached_ns = seconds(number(l, "detached", 0));
+		r->cancel_wish = has(l, "wish");
 	}
 }
 
@@ -353,6 +354,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 	if (strcmp(verb, "inserted") == 0) {
 		e->type = CORE_EV_INSERTED;
 		e->task = row(s, word(l, 1));
+		e->task.attempt = s->eager[task_number(&e->task.id)] && !has(l, "pending");
 		e->at.task = e->task.id;
 		e->token = 100 + (uint64_t)task_number(&e->task.id);
 		e->inserted = (enum core_insert_verdict)VERDICT(word(l, 2), "created", "exists", "failed");
@@ -366,7 +368,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 		e->type = CORE_EV_CLAIMED;
 		e->at = attempt(s, word(l, 1));
 		e->task = row(s, word(l, 1));
-		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away");
+		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away", "stale");
 		e->spec = opt(l, "spec") ? blob_new(NULL, (size_t)(number(l, "spec", 0) * 1024 * 1024)) : NULL;
 	} else if (strcmp(verb, "taken") == 0) {
 		e->type = CORE_EV_TAKEN_BACK;
@@ -460,6 +462,24 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 		e->type = CORE_EV_DRAIN_WISH;
 		e->drain_wish.worker = word(l, 1);
 		e->drain_wish.on = !has(l, "off");
+	} else if (strcmp(verb, "beat") == 0) {
+		e->type = CORE_EV_BEAT;
+		e->beat_mono_ns = s->now;
+	} else if (strcmp(verb, "deposed") == 0) {
+		e->type = CORE_EV_DEPOSED;
+	} else if (strcmp(verb, "hb-of") == 0) {
+		char *hash = strchr(l->words[1], '#');
+		*hash = '\0';
+		e->type = CORE_EV_HB;
+		e->hb.worker = word(l, 1);
+		e->session = strtoll(hash + 1, NULL, 10);
+		e->hb.fresh = has(l, "fresh");
+	} else if (strcmp(verb, "took-over") == 0) {
+		e->type = CORE_EV_TOOK_OVER;
+		e->took_over.master = word(l, 1);
+		e->took_over.taken = !has(l, "not");
+		e->took_over.incarnation = (int64_t)number(l, "inc", 2);
+		e->took_over.beat = (int64_t)number(l, "beat", 0);
 	} else if (strcmp(verb, "stalled") == 0) {
 		e->type = CORE_EV_STALLED;
 		e->stalled_ns = seconds(strtod(word(l, 1), NULL));
@@ -507,6 +527,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "; ");
 	switch (f->type) {
 	case CORE_DO_INSERT:
+		s->eager[t] = f->worker != NULL;
 		say(s, f->worker ? "insert t%d @%s#%d" : "insert t%d", t, f->worker, (int)f->session);
 		break;
 	case CORE_DO_PREEMPT: say(s, "preempt t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
@@ -532,6 +553,10 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_ASK_HB: say(s, "hb? %s#%d", f->worker, (int)f->session); break;
+	case CORE_DO_TAKE_OVER:
+		say(s, "take over %s inc=%d beat=%d", f->master, (int)f->incarnation, (int)f->beat);
+		break;
 	case CORE_DO_DETACHED:
 		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
 		break;
@@ -562,7 +587,9 @@ static void say_effect(struct script *s, const struct core_effect *f)
 			say_list(s, "held=", f->held, f->n_held);
 		}
 		break;
-	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
+	case CORE_DO_HEARTBEAT_ACK:
+		say(s, "hback p%d n=%d%s", p, (int)f->number, f->exclusive_not_renewed ? " not-exclusive" : "");
+		break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;
 	case CORE_DO_OUTCOME_ACK: say(s, "ack t%d/%d p%d %s", t, a, p, verdicts[f->verdict]); break;
 	case CORE_DO_CLOSE_PEER: say(s, "close p%d %s", p, closes[f->close]); break;

@@ -150,6 +150,7 @@ static void on_preempted(void *arg, const struct lease_answer *answers, size_t n
 	if (!T.no_lease_answers)
 		engine_lease_events.on_preempted(T.engine, answers, n);
 }
+static void on_hb(void *arg, const struct lease_hb *hb) { engine_lease_events.on_hb(T.engine, hb); }
 static void on_lease_state(void *arg, bool up, const char *text) {}
 static void on_page(void *arg, const struct lease_page *page)
 {
@@ -157,7 +158,7 @@ static void on_page(void *arg, const struct lease_page *page)
 		engine_lease_events.on_page(T.engine, page);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_page = on_page,
+static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_hb = on_hb, .on_page = on_page,
 						  .on_state = on_lease_state };
 
 /* The store is up, and knows of no rows. */
@@ -644,6 +645,42 @@ static void test_a_replaced_master_does_not_come_back(void **state)
 	assert_null(asked(STORE_MASTER_OPEN));
 }
 
+/* Its streams end, it opens its row again as the same process, and serves on; the workers come anew. */
+static void test_a_master_that_was_taken_over_goes_on(void **state)
+{
+	connect_worker(&T.w);
+	struct store_beat *b = AWAIT(store_beat, STORE_BEAT);
+	struct uuid process = b->process;
+	b->ret_taken_over = true;
+	answer(&b->op, STORE_OK);
+	assert_false(T.replaced);
+	assert_false(engine_ready(T.engine));
+	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(T.w.code, STATUS_UNAVAILABLE);
+	struct store_master_open *o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	assert_true(o->again && uuid_eq(&o->process, &process));
+	answer(&o->op, STORE_UNAVAILABLE);
+	o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	assert_true(o->again);
+	o->ret_incarnation = 3;
+	answer(&o->op, STORE_OK);
+	assert_true(engine_ready(T.engine));
+	assert_int_equal(engine_incarnation(T.engine), 3);
+	pb_free(T.w.last);
+	T.w = (struct call){ .stored = -1 };
+	connect_worker(&T.w);
+	b = AWAIT(store_beat, STORE_BEAT);
+	assert_int_equal(b->incarnation, 3);
+	/* Another process was faster than its next opening. */
+	b->ret_taken_over = true;
+	answer(&b->op, STORE_OK);
+	o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	o->ret_replaced = true;
+	answer(&o->op, STORE_OK);
+	assert_true(T.replaced);
+	assert_false(engine_ready(T.engine));
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -662,6 +699,7 @@ int main(void)
 		RUN(test_submits_outlive_their_calls),
 		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
 		RUN(test_a_replaced_master_does_not_come_back),
+		RUN(test_a_master_that_was_taken_over_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

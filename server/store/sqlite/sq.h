@@ -89,6 +89,7 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);
