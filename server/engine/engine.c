@@ -106,9 +106,24 @@ static void free_spent(struct engine *e)
 	}
 }
 
+/* The pulse is late by what the loop, or the process, stood still. */
+static void note_stall(struct engine *e, int64_t now)
+{
+	int64_t late = now - e->pulse_due_mono_ns;
+	if (late <= e->core_config.lease_ttl_ns / 10)
+		return;
+	log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
+		 (long long)(late / NS_PER_MS));
+	engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
+	e->stalls++;
+	e->pulse_due_mono_ns = now;
+}
+
 static void step(struct engine *e)
 {
 	int64_t now = loop_now_mono_ns(e->loop);
+	/* Before the pulse when it was between the turn's input and here: the time that the core is told must not be news. */
+	note_stall(e, now);
 	struct core_event *events = e->events;
 	size_t n = e->n_events;
 	core_step(e->core, now, events, n, &e->effects);
@@ -246,13 +261,7 @@ static void on_pulse(struct loop_timer *t)
 {
 	struct engine *e = container_of(t, struct engine, pulse);
 	int64_t now = loop_now_mono_ns(e->loop);
-	int64_t late = now - e->pulse_due_mono_ns;
-	if (late > e->core_config.lease_ttl_ns / 10) {
-		log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
-			 (long long)(late / NS_PER_MS));
-		engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
-		e->stalls++;
-	}
+	note_stall(e, now);
 	dependency_tell(&e->store_state, now);
 	dependency_tell(&e->lease_state, now);
 	open_master(e);

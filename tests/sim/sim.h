@@ -176,6 +176,7 @@ struct master {
 	bool store_cut, lease_cut;  /* a partition */
 	bool reach, store_up;       /* the store; what it knows of that */
 	struct list ops;            /* asked of the store, not answered */
+	int64_t last_command;       /* to the lease table */
 	int64_t last_apply[STORE_KINDS_MAX], last_answer[STORE_KINDS_MAX];
 	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
 	int64_t listens_from, unseen, store_down_at;

@@ -216,7 +216,12 @@ static bool may_adopt(struct sim *s, struct row *r, const struct core_attempt *a
 	return true;
 }
 
-/* A Hello that waited somewhere while its worker went on with another: it says nothing of what that one led to. */
+/* A Hello that waited somewhere (in a master that stood still, behind a partition, in a statement that came late) while its
+ * worker went on with another says nothing of what that one led to.  It names the newest session that its worker knew of;
+ * where the row has another, the worker is told the number and says Hello anew.
+ *
+ * server/store does not compare yet: what it does is the mutation NO_STALE_HELLO, under which an exclusive task runs
+ * twice. */
 static bool stale(struct sim *s, const struct msg *m, bool again)
 {
 #ifdef REINS_MUTATION_NO_STALE_HELLO /* tests/sim proves that it would notice */

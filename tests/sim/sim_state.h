@@ -125,6 +125,8 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f);
 /* One of the engine's own; fill ef and index. */
 struct msg *store_ask(struct sim *s, struct master *m, int kind);
 void store_insert_direct(struct sim *s, struct master *m, int row);
+/* Copies what `f` points to into x, whose `ef` is f already. */
+void store_keep_asked(struct msg *x, const struct core_effect *f);
 /* After the store, or the way of one master to it, went away or came back. */
 void store_changed(struct sim *s);
 void store_forget(struct sim *s, struct master *m); /* its process died */

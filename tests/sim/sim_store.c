@@ -189,7 +189,7 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 }
 
 /* What `ef` points to: an instance, then a list, or owners. */
-static void keep_asked(struct msg *x, const struct core_effect *f)
+void store_keep_asked(struct msg *x, const struct core_effect *f)
 {
 	if (f->n_owners) {
 		struct core_owner *owners = xcalloc(f->n_owners, sizeof(*owners));
@@ -228,7 +228,7 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 			x->ef.master = s->store.masters[i].name;
 	if (f->queue)
 		x->ef.queue = queue_names[f->queue[0] - 'a'];
-	keep_asked(x, f); /* the arena is gone by then */
+	store_keep_asked(x, f); /* the arena is gone by then */
 	for (size_t i = 0; i < f->n_owners; i++)
 		((struct core_owner *)x->asked)[i].worker = s->w[number_of(f->owners[i].worker)].id;
 }
@@ -263,7 +263,7 @@ static void arrives_late(struct sim *s, const struct msg *x)
 	late->worker = x->worker;
 	late->index = x->index;
 	late->ef = x->ef;
-	keep_asked(late, &x->ef);
+	store_keep_asked(late, &x->ef);
 	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
 }
 

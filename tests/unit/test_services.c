@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -175,7 +176,8 @@ static void open_master(void)
 	answer(&d->op, STORE_OK);
 }
 
-static int set_up(void **state)
+/* 0: the default lease. */
+static int set_up_with(int64_t lease_ns)
 {
 	static const struct stream_events none;
 	struct lease_memory_config mc = { .task_key_ttl_ns = NS_PER_S };
@@ -189,6 +191,10 @@ static int set_up(void **state)
 		.loop = T.loop, .master_id = "m1", .lost_limit = 3, .store = &T.store, .lease = T.lease, .on_replaced = on_replaced,
 	};
 	core_config_default(&ec.core);
+	if (lease_ns) {
+		ec.core.lease_ttl_ns = lease_ns;
+		ec.core.heartbeat_ns = lease_ns / 5;
+	}
 	assert_int_equal(engine_new(&ec, &T.engine), 0);
 	T.rpc = (struct rpc){
 		.engine = T.engine, .loop = T.loop,
@@ -209,6 +215,9 @@ static int set_up(void **state)
 	open_master();
 	return 0;
 }
+
+static int set_up(void **state) { return set_up_with(0); }
+static int set_up_short(void **state) { return set_up_with(NS_PER_S); }
 
 /* As reinsd does it. */
 static int tear_down(void **state)
@@ -681,6 +690,31 @@ static void test_a_master_that_was_taken_over_goes_on(void **state)
 	assert_false(engine_ready(T.engine));
 }
 
+/* ---- a process that stands still ---- */
+
+static bool stood;
+
+/* Longer than a lease, between what the turn heard and what it decides. */
+static void on_stand_still(struct loop_timer *t)
+{
+	static const struct timespec longer = { .tv_sec = 1, .tv_nsec = 300 * 1000 * 1000 };
+	nanosleep(&longer, NULL);
+	stood = true;
+	engine_on_lease_state(T.engine, true, "");
+}
+
+static void test_a_stop_within_a_turn_judges_nobody(void **state)
+{
+	struct loop_timer t;
+	stood = false;
+	loop_timer_init(&t, T.loop, on_stand_still);
+	connect_worker(&T.w);
+	loop_timer_set(&t, 0);
+	TURNS_UNTIL(T.loop, stood);
+	settle();
+	assert_false(T.w.done);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -700,6 +734,7 @@ int main(void)
 		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
 		RUN(test_a_replaced_master_does_not_come_back),
 		RUN(test_a_master_that_was_taken_over_goes_on),
+		cmocka_unit_test_setup_teardown(test_a_stop_within_a_turn_judges_nobody, set_up_short, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
