@@ -14,7 +14,6 @@ DOCS = ('scenarios', 'recovery', 'availability')
 # Rules of docs/recovery.md that their own parts will show.
 NOT_SHOWN_YET = (
     '… and compares those of sessions that the master holds with its memory',
-    'while the store is away a master resumes a session that it holds, on a new stream',
     '… not while Redis shows a fresh hb, and not before it has bumped the incarnation and waited a lease',
     'a master that has not committed a beat for 0.9 × the exclusive master-ttl answers so',
     'and again by RunningTaskRecovery',
