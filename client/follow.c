@@ -19,6 +19,7 @@
 #define ANSWER_NS (30 * NS_PER_S)
 #define RETRY_NS (500 * NS_PER_MS)
 #define PATIENCE_NS (300 * NS_PER_S)     /* a server that is gone this long is given up */
+#define EARLY_NS (100 * NS_PER_MS)       /* a server may count our deadline out before we do: the wire rounds it */
 
 static int64_t now_ns(const struct follow *f)
 {
@@ -174,7 +175,8 @@ static void tell_what_it_waits_for(struct follow *f, const Reins__V1__Task *t)
 /* Our own time is over, and the server has been answering. */
 static bool out_of_time(const struct follow *f, const struct client_error *e)
 {
-	return e->code == STATUS_DEADLINE_EXCEEDED && !f->lost_since_mono_ns && now_ns(f) >= f->cli->deadline_mono_ns;
+	return e->code == STATUS_DEADLINE_EXCEEDED && !f->lost_since_mono_ns && f->cli->deadline_mono_ns != CLIENT_NO_DEADLINE &&
+	       now_ns(f) >= f->cli->deadline_mono_ns - EARLY_NS;
 }
 
 int follow_to_end(struct follow *f, Reins__V1__Task **ret_task, struct client_error *ret_err)

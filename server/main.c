@@ -108,12 +108,23 @@ static void on_lease_answers(void *arg, const struct lease_answer *answers, size
 	engine_lease_events.on_preempted(((struct server *)arg)->engine, answers, n);
 }
 
+static void on_lease_hb(void *arg, const struct lease_hb *hb)
+{
+	engine_lease_events.on_hb(((struct server *)arg)->engine, hb);
+}
+
 static void on_lease_state(void *arg, bool up, const char *text)
 {
 	engine_on_lease_state(((struct server *)arg)->engine, up, text);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_state = on_lease_state };
+static void on_lease_page(void *arg, const struct lease_page *page)
+{
+	engine_lease_events.on_page(((struct server *)arg)->engine, page);
+}
+
+static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_hb = on_lease_hb, .on_page = on_lease_page,
+						  .on_state = on_lease_state };
 
 static int open_lease(struct server *s)
 {
@@ -167,6 +178,7 @@ static int open_engine(struct server *s)
 	core_config_default(&ec.core);
 	ec.core.heartbeat_ns = s->cfg.heartbeat_interval_ns;
 	ec.core.lease_ttl_ns = s->cfg.lease_ttl_ns;
+	ec.core.heartbeat_rate = s->cfg.heartbeat_rate;
 	ec.core.accept_timeout_ns = s->cfg.accept_timeout_ns;
 	ec.core.disconnect_grace_ns = s->cfg.disconnect_grace_ns;
 	ec.core.reconcile_ns = s->cfg.reconcile_interval_ns;
@@ -214,6 +226,7 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	if (rc)
 		return rc;
@@ -403,6 +416,8 @@ static void stop(struct server *s)
 	store_free(s->store);
 	lease_free(s->lease);
 	engine_free(s->engine);
+	if (s->rpc.engine)
+		rpc_done(&s->rpc);
 	loop_signal_free(s->on_term);
 	loop_signal_free(s->on_int);
 	loop_signal_free(s->on_hup);

@@ -7,6 +7,7 @@
  *             gets a signal; its detach ends the process as above
  *   hurry     a second signal: detach at once; or stop what runs with SIGKILL, and wait HURRY_NS at most for answers: without
  *             them the master sees the tasks lost, which counts against them.  Who signals once more is not kept waiting
+ *   forget    (--forget) what an earlier process left is ended and nobody is told of it; no master is connected to; exit 0
  *   replaced  another instance has this worker's id: what runs is stopped, outcomes are nobody's business; exit 1 */
 #include "worker/agent.h"
 
@@ -124,6 +125,10 @@ static void on_session_end(void *arg, enum status_code code, const char *text)
 		replaced(a, text);
 		break;
 	case STATUS_DATA_LOSS:
+		snprintf(why, sizeof(why), "%s; %zu attempts are kept, and what runs goes on; should their store not come back: "
+			 "reins-worker --forget", text, a->attempts->n_held);
+		link_drop(a->link, LINK_RARELY, why);
+		break;
 	case STATUS_UNAUTHENTICATED:
 	case STATUS_PERMISSION_DENIED:
 	case STATUS_INVALID_ARGUMENT:
@@ -315,6 +320,16 @@ void agent_reload(struct agent *a)
 	link_reload(a->link);
 }
 
+static void forget(struct agent *a)
+{
+	size_t outcomes = a->attempts->n_held - a->attempts->n_busy;
+	log_warn("worker", NULL, "giving up what is left here of the store %s: %zu attempts that run, %zu outcomes that no master has answered",
+		 a->state.store_id[0] ? a->state.store_id : "(none)", a->attempts->n_busy, outcomes);
+	a->leaving = ENDING;
+	attempts_give_up(a->attempts, "the worker was told to forget it");
+	loop_mark(a->loop, &a->dirty);
+}
+
 /* ---- the whole ---- */
 
 /* What an earlier process left is what Hello lists: a master is told of nothing that is not known. */
@@ -326,7 +341,9 @@ static void on_settle_timer(struct loop_timer *t)
 		loop_timer_set(&a->settle_timer, now + SETTLE_LOOK_NS);
 		return;
 	}
-	if (!a->goodbye)
+	if (a->cfg->forget)
+		forget(a);
+	else if (!a->goodbye)
 		link_start(a->link);
 }
 

@@ -387,6 +387,17 @@ void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const
 	}
 }
 
+void attempts_give_up(struct attempts *s, const char *text)
+{
+	list_each(node, &s->all) {
+		struct attempt *a = container_of(node, struct attempt, all_node);
+		if (a->state == ATTEMPT_GONE)
+			continue;
+		a->fenced = true;
+		attempt_stop(a, EVENT_FENCED, REINS__V1__STOP__REASON__FENCED, text);
+	}
+}
+
 void attempts_detach(struct attempts *s, int64_t within_ns)
 {
 	s->detach_boot_ns = clock_boot_ns() + within_ns;

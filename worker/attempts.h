@@ -167,8 +167,8 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number, bool fenced);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
 void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on);
-/* In Welcome: send the log again from there, and the points behind that one. */
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored, int64_t metrics_stored);
+/* In Welcome: send the log again from there, and the points behind that one; its lease may be longer than it was. */
+void attempts_adopted(struct attempts *s, const Reins__V1__AdoptedAttempt *adopted);
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
 /* A heartbeat encoded at this time was acknowledged and renews exclusive leases. */
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns);
@@ -193,6 +193,8 @@ void attempts_set_draining(struct attempts *s, bool draining);
 void attempts_stop_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text);
 /* SIGKILL for all that runs. `fenced`: outcomes are nobody's business. */
 void attempts_kill_all(struct attempts *s, Reins__V1__Stop__Reason reason, const char *text, bool fenced);
+/* Whatever is held, outcomes too: SIGKILL for what runs, and nobody is told how it ended. */
+void attempts_give_up(struct attempts *s, const char *text);
 /* This process is about to end and leaves what runs to its supervisors: for so long they wait for the next one (exclusive
  * tasks as long as their lease says). What was not started is refused. */
 void attempts_detach(struct attempts *s, int64_t within_ns);

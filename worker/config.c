@@ -33,6 +33,9 @@ static const struct setting table[] = {
 	{ROW("labels", SETTING_LIST, labels), .value_name = "KEY=VALUE[,…]", .split = true, .help = "Shown with the worker."},
 	{ROW("state-dir", SETTING_STRING, state_dir), .value_name = "DIRECTORY",
 	 .help = "Outcomes and the attempts' files. Default: $XDG_STATE_HOME/reins/ID or ~/.local/state/reins/ID."},
+	{ROW("forget", SETTING_BOOL, forget),
+	 .help = "Gives up what is left in --state-dir, and exits: programs that still run from there are ended, outcomes that no master "
+		 "has answered are dropped. For attempts of a store that will not come back; a master of another store is left until then."},
 	{ROW("kill-grace", SETTING_DURATION, kill_grace_ns), .default_text = "10s", .max = 3600 * NS_PER_S,
 	 .help = "From SIGTERM to SIGKILL, when a program is to end."},
 	{ROW("orphan-timeout", SETTING_DURATION, orphan_timeout_ns), .default_text = "60s", .min = NS_PER_MS, .max = 24 * 3600 * NS_PER_S,

@@ -12,6 +12,7 @@ struct worker_config {
 	struct setting_list queues;
 	struct setting_list labels; /* "key=value" */
 	char *state_dir;
+	bool forget;              /* what is left there is given up, and nothing else is done */
 	char *log_level, *log_format;
 	char *tls_ca, *tls_cert, *tls_key;
 	char *token;

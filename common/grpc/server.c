@@ -30,6 +30,12 @@ void grpc_limits_default(struct grpc_limits *l)
 	};
 }
 
+void grpc_limits_set_keepalive(struct grpc_limits *l, int64_t ns)
+{
+	l->keepalive_ns = ns;
+	l->keepalive_timeout_ns = min_i64(l->keepalive_timeout_ns, ns);
+}
+
 static void log_line(struct grpc_server *srv, const char *peer, const char *text)
 {
 	if (srv->cfg.on_log)

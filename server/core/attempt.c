@@ -77,7 +77,7 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 	struct core_effect *f = emit_worker(c, CORE_DO_PREEMPT, w);
 	f->at = job_at(j);
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }
 
 /* The row is RUNNING here: own and send, or give it back if nobody is there to send it to, or has no room for it. */
@@ -87,8 +87,10 @@ static void send(struct core *c, struct job *j)
 	size_t bytes = DISPATCH_BYTES + (j->spec ? j->spec->len : 0);
 	c->spec_guess = max_sz(bytes, c->spec_guess - c->spec_guess / 8);
 	struct job *stale = job_by_attempt(c, (struct core_attempt){ j->t.id, j->t.attempt });
-	if (stale && stale->session > j->session) {
-		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. */
+	if (stale && stale->session >= j->session) {
+		/* A newer session has re-stamped the row before we heard of our own claim: that one holds. Or this very session
+		 * has adopted it, and a claim that was sent twice takes the row for its own: nobody knows an attempt before the
+		 * claim that makes it is answered. */
 		free_slot(c, j, false);
 		job_free(c, j);
 		return;
@@ -185,7 +187,7 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 	if (!taken && w->session == j->session) {
 		/* The table knows better, or will after the next heartbeat has written its hash anew. */
-		w->hold_until = c->now + c->cfg.heartbeat_ns;
+		w->hold_until = c->now + w->heartbeat_ns;
 		worker_refresh(c, w, false);
 		worker_timer(c, w);
 	}
@@ -198,16 +200,31 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 }
 
+/* The store gives this session nothing more: the worker has gone to another master, or another judges the sessions of
+ * this one.  What is wrong here shows by itself, in the lease or in the next beat. */
+static void session_is_stale(struct core *c, struct job *j)
+{
+	if (j->worker->session == j->session)
+		worker_drop_peer(c, j->worker, true, CORE_CLOSE_UNAVAILABLE);
+}
+
 static void inserted(struct core *c, struct job *j, const struct core_event *ev)
 {
-	if (ev->inserted != CORE_INSERT_CREATED) {
+	bool given = ev->task.attempt > 0;
+	if (ev->inserted != CORE_INSERT_CREATED || !given)
 		free_slot(c, j, true);
+	if (ev->inserted != CORE_INSERT_CREATED) {
 		job_free(c, j);
 		return;
 	}
 	j->t.seq = ev->task.seq;
-	j->t.attempt = ev->task.attempt > 0 ? ev->task.attempt : 1;
 	j->token = 0;
+	if (!given) {
+		session_is_stale(c, j);
+		free_and_offer(c, j, true);
+		return;
+	}
+	j->t.attempt = ev->task.attempt;
 	send(c, j);
 }
 
@@ -218,6 +235,9 @@ static void claimed(struct core *c, struct job *j, const struct core_event *ev)
 		if (ev->claimed == CORE_CLAIM_UNAVAILABLE) {
 			/* Not again at once: the store may be up, but full. */
 			timer_set(c, &c->pause, c->now + 100 * NS_PER_MS);
+			free_and_offer(c, j, !j->gone);
+		} else if (ev->claimed == CORE_CLAIM_STALE) {
+			session_is_stale(c, j);
 			free_and_offer(c, j, !j->gone);
 		} else {
 			free_and_offer(c, j, false);
@@ -367,6 +387,7 @@ static void cancel_later(struct core *c, struct job *j, const struct core_event 
 
 static void cancel(struct core *c, struct job *j, const struct core_event *ev)
 {
+	j->cancel = true;
 	if (j->worker->peer && j->worker->session == j->session)
 		emit_stop(c, j->worker, job_at(j), CORE_STOP_CANCELLED);
 }
@@ -384,6 +405,10 @@ static void late(struct core *c, struct job *j, const struct core_event *ev)
 	worker_refresh(c, w, false);
 	if (w->peer)
 		emit_stop(c, w, job_at(j), CORE_STOP_RECALLED);
+#ifdef REINS_MUTATION_NO_RECALL_WAIT /* tests/sim proves that it would notice */
+	take_back(c, j, CORE_CAUSE_RECALLED);
+	return;
+#endif
 	if (j->t.exclusive)
 		job_set_state(c, j, JOB_RECALLING);
 	else
@@ -453,6 +478,13 @@ static void left_out_reserved(struct core *c, struct job *j, const struct core_e
 	free_slot(c, j, false);
 }
 
+/* The beat of the new session writes the hash; nobody else would delete the owner key. */
+static void left_out(struct core *c, struct job *j, const struct core_event *ev)
+{
+	free_slot(c, j, true);
+	job_free(c, j);
+}
+
 static void left_out_recording(struct core *c, struct job *j, const struct core_event *ev)
 {
 	new_session(c, j);
@@ -481,7 +513,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_ADOPTED]   = { ignore, ignore,            ignore,            ignore,            adopted,  adopted,  adopted,   adopted,  adopted_recording,    adopted,        adopted,         adopted, adopted },
 	[IN_WAITING]   = { ignore, ignore,            ignore,            ignore,            waits,    waits,    waits,     waits,    left_out_recording,   waits,          waits,           waits,   ignore },
 	[IN_FENCED]    = { ignore, ignore,            ignore,            ignore,            fenced,   fenced,   fenced,    fenced,   left_out_recording,   fenced,         fenced,          fenced,  ignore },
-	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, forget,   forget,   forget,    forget,   left_out_recording,   forget,         forget,          forget,  forget },
+	[IN_LEFT_OUT]  = { ignore, left_out_reserved, left_out_reserved, left_out_reserved, left_out, left_out, left_out,  left_out, left_out_recording,   left_out,       left_out,        left_out, left_out },
 };
 /* clang-format on */
 
@@ -534,6 +566,9 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 	const struct peer *p = peer_find(c, ev->peer);
 	struct worker *w = p ? p->worker : NULL;
 	struct job *j = job_by_attempt(c, ev->at);
+#ifdef REINS_MUTATION_ACK_BEFORE_COMMIT /* tests/sim proves that it would notice */
+	ack(c, ev->peer, ev->at, CORE_RECORD_RECORDED);
+#endif
 	if (j && j->worker == w) {
 		job_input(c, j, IN_OUTCOME, ev);
 		return;

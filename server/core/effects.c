@@ -107,19 +107,27 @@ void emit_stop(struct core *c, const struct worker *w, struct core_attempt at, e
 	f->stop = why;
 }
 
-/* renewTaskOwnerTtl: the lease table renews the owner keys of what is listed here, and writes those it lacks. */
+/* renewTaskOwnerTtl: the lease table renews the owner keys of what runs of this list, and writes those it lacks.  What is
+ * reserved has none before its claim is committed, and what was taken back while its worker holds it is another's by now:
+ * both only take their slots. */
 void emit_lease_beat(struct core *c, struct worker *w)
 {
 	struct core_attempt *held = emit_alloc(c, w->n_jobs * sizeof(*held));
-	size_t n = 0;
+	size_t n = 0, n_slots = w->n_jobs;
 	list_each(it, &w->jobs) {
-		struct job *j = container_of(it, struct job, at_worker);
-		if (j->holds)
+		const struct job *j = container_of(it, struct job, at_worker);
+		if (job_owns(j))
 			held[n++] = job_at(j);
+		else if (j->holds)
+			held[--n_slots] = job_at(j);
 	}
+	size_t n_owned = n;
+	while (n_slots < w->n_jobs)
+		held[n++] = held[n_slots++];
 	struct core_effect *f = emit_worker(c, CORE_DO_LEASE_BEAT, w);
 	f->held = held;
 	f->n_held = n;
+	f->n_owned = n_owned;
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }

@@ -115,7 +115,6 @@ static struct job *create(struct core *c, const struct core_task *t, struct queu
 	j->t.custom = j->asks ? j->asks->custom : NULL;
 	j->queue = q;
 	j->key.task = t->id;
-	j->lease_ns = max_i64(c->cfg.lease_ttl_ns, t->lease_ttl_ns);
 	heap_node_init(&j->best);
 	heap_node_init(&j->worst);
 	timer_init(&j->timer, TIMER_JOB);
@@ -136,6 +135,7 @@ void job_attach(struct job *j, struct worker *w)
 {
 	j->worker = w;
 	j->session = w->session;
+	j->lease_ns = max_i64(w->lease_ns, j->t.lease_ttl_ns);
 	list_push_back(&w->jobs, &j->at_worker);
 	w->n_jobs++;
 }
@@ -189,4 +189,9 @@ void job_free(struct core *c, struct job *j)
 struct core_attempt job_at(const struct job *j)
 {
 	return (struct core_attempt){ j->t.id, j->t.attempt + (by_task_state(j->state) ? 1 : 0) };
+}
+
+bool job_owns(const struct job *j)
+{
+	return j->holds && (j->state == JOB_SENT || j->state == JOB_RUNNING || j->state == JOB_RECALLING);
 }

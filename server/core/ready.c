@@ -243,6 +243,7 @@ bool window_offer(struct core *c, const struct core_task *t, const struct avoid 
 			known->again_row.handler = known->t.handler;
 			known->again_row.custom = known->t.custom;
 		}
+		known->pass = q->pass;
 		return true;
 	}
 	/* Read before this master's own claim of it. */
@@ -260,6 +261,7 @@ bool window_offer(struct core *c, const struct core_task *t, const struct avoid 
 		return false;
 	}
 	struct job *j = job_new(c, t, q);
+	j->pass = q->pass;
 	if (avoid)
 		j->avoid = *avoid;
 	heap_push(&q->worst, &j->worst);

@@ -8,6 +8,7 @@
 #include "common/base/rng.h"
 #include "server/core/asks.h"
 #include "server/core/core.h"
+#include "server/core/keys.h"
 #include "server/core/recovery.h"
 #include "server/core/state_worker.h"
 #include "server/core/timer.h"
@@ -38,6 +39,8 @@ struct queue {
 	bool filling, fill_sweeps;
 	bool fill_stale;          /* a row was left out while the fill was away: its "exhausted" proves nothing */
 	struct row_key fill_from, sweep;
+	uint64_t pass;            /* of the sweep over all its rows up to the cursor */
+	uint64_t named;           /* core.questions when the store last said that it has ready rows */
 };
 
 /* All that a task asks of its worker. */
@@ -122,6 +125,7 @@ struct job {
 	int64_t session, lease_ns, number, accept_by;
 	int64_t heard;          /* WAITING: last word of the old instance */
 	uint64_t mark;          /* worker.mark of the list that named it last */
+	uint64_t pass;          /* READY: queue.pass in which the store had it */
 	uint64_t token, peer;   /* of the submit, or of the outcome */
 	struct blob *spec;
 	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
@@ -163,6 +167,7 @@ struct core {
 	struct rng rng;
 	bool store_up, lease_up;
 	int64_t store_down_at;
+	int64_t beat_at;          /* when the newest beat was sent that the store has committed */
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 	struct heap timers;
@@ -175,10 +180,12 @@ struct core {
 	size_t n_active, n_ready, n_resting;
 	uint64_t turn;
 	bool queues_known, asking_queues;
+	uint64_t questions;       /* answers to QUEUES so far */
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
 	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */
 	struct recovery recovery;
+	struct keys keys;
 	struct reminder due, expire;
 
 	struct map by_task, by_attempt;
@@ -186,9 +193,10 @@ struct core {
 	struct list retry;
 
 	struct map workers, peers, pools;
-	struct list pools_all, fresh, dead;
+	struct list pools_all, fresh, waiting, dead;
 	size_t n_free;            /* workers in pool.free heaps */
-	size_t n_connected;
+	size_t n_connected, n_opening; /* sessions; those on their way to one */
+	struct { size_t size; int64_t at; } fleet; /* the most of late, and when it was so */
 	uint64_t serial;
 	uint64_t pick;
 	struct { int64_t second; size_t gone, of; } ended[GONE_BUCKETS]; /* streams that ended, by second */

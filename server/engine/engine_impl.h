@@ -12,9 +12,10 @@ struct eng_op {
 	struct engine *engine;
 	struct core_effect effect; /* what was asked; pointers in it are not valid any more */
 	struct core_attempt *held; /* SESSION_OPEN's list, owned */
+	struct core_owner *owners; /* RUNS' list and behind it the names, owned */
 	struct blob *info;         /* SESSION_OPEN's, owned */
 	char *words;               /* TAKE_BACK's, owned */
-	char worker[CORE_NAME_MAX + 1];
+	char worker[CORE_NAME_MAX + 1]; /* of the effect; TAKE_OVER: the master */
 	union {
 		struct store_op op;
 		struct store_claim claim;
@@ -25,6 +26,8 @@ struct eng_op {
 		struct store_due due;
 		struct store_expire expire;
 		struct store_strays strays;
+		struct store_take_over take_over;
+		struct store_runs runs;
 		struct store_worker_gone gone;
 		struct store_detached detached;
 	};
@@ -69,11 +72,12 @@ struct engine {
 	/* this master's row in the store */
 	struct store_master_open master_open;
 	struct store_beat beat;
+	struct uuid process;           /* tells this process from another one under the same id */
 	bool opening, beating, opened, replaced;
 	char store_id[UUID_TEXT_LEN + 1];
 	int64_t incarnation;
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
-	int64_t pulse_due_mono_ns, next_beat_mono_ns;
+	int64_t pulse_due_mono_ns, next_beat_mono_ns, beat_sent_mono_ns;
 	struct dependency store_state, lease_state;
 	int64_t stalls; /* of the loop */
 
@@ -111,5 +115,7 @@ void engine_drain_welcome(struct engine_peer *p);
 void engine_drain_pulse(struct engine *e);
 void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
+void engine_on_hb(void *arg, const struct lease_hb *hb);
+void engine_on_page(void *arg, const struct lease_page *page);
 
 #endif

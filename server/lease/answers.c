@@ -42,9 +42,24 @@ void answers_add_hb(struct answers *a, const struct lease_hb *hb)
 	a->hbs[a->n_hbs++] = *hb;
 }
 
+void answers_set_page(struct answers *a, const struct page *p, uint64_t cookie, uint64_t next)
+{
+	a->page = (struct lease_page){ .cookie = cookie, .ok = p != NULL };
+	if (p) {
+		a->page.next = next;
+		a->page.owners = p->owners;
+		a->page.n_owners = p->n_owners;
+		a->page.hashes = (const char *const *)p->hashes;
+		a->page.n_hashes = p->n_hashes;
+	}
+	a->has_page = true;
+}
+
 void answers_deliver(struct answers *a)
 {
 	size_t n = a->len, n_hbs = a->n_hbs;
+	bool has_page = a->has_page;
+	a->has_page = false;
 	struct answers old = *a;
 	a->at = old.spare, a->cap = old.spare_cap, a->len = 0;
 	a->spare = old.at, a->spare_cap = old.cap;
@@ -54,4 +69,6 @@ void answers_deliver(struct answers *a)
 		a->events->on_preempted(a->arg, a->spare, n);
 	for (size_t i = 0; i < n_hbs && !a->closed; i++)
 		a->events->on_hb(a->arg, &a->spare_hbs[i]);
+	if (has_page && !a->closed)
+		a->events->on_page(a->arg, &old.page);
 }

@@ -7,6 +7,8 @@
  *   worker:{<worker>}:task    hash, task id → attempt          TTL: task-key-ttl
  *   task:{<task>}:workerId    "<worker> <session> <attempt>"   TTL: task-key-ttl
  *
+ * A prefix is one store's: who shares it sweeps the other's keys away, and writes its own again at each beat.
+ *
  * Asynchronous: a call takes notes, all of one loop turn goes out together in LOOP_LEASE, and answers come
  * as callbacks in LOOP_WORK, never inside a call.  What a call points to need not outlive it.  Calls take
  * effect in their order, except that after a script flush in Redis single ones may be late; the next beat heals that.
@@ -48,7 +50,8 @@ struct lease_owner {
 
 struct lease_held {
 	struct uuid task;
-	int32_t attempt; /* 0: reserved, no owner key yet */
+	int32_t attempt;
+	bool slot_only; /* no owner key: reserved, or no longer this worker's to run while its slot is taken */
 };
 
 struct lease_beat {
@@ -74,10 +77,23 @@ struct lease_hb {
 	char master[LEASE_MASTER_MAX + 1];
 };
 
+/* What one look found. Of keys that are not of the table's own form nothing is said. */
+struct lease_page {
+	uint64_t cookie;
+	bool ok;       /* false: the table is down; all else is empty */
+	uint64_t next; /* where the next page begins; 0: the round is over */
+	const struct lease_owner *owners;
+	size_t n_owners;
+	const char *const *hashes; /* workers with a hash and without an hb */
+	size_t n_hashes;
+};
+
 struct lease_events {
 	/* One answer for each slot of lease_preempt, in any number of batches. */
 	void (*on_preempted)(void *arg, const struct lease_answer *answers, size_t n);
 	void (*on_hb)(void *arg, const struct lease_hb *hb);
+	/* Of lease_scan. What it points to stays until the next page is asked for. */
+	void (*on_page)(void *arg, const struct lease_page *page);
 	/* When the table goes away or comes back, with the reason for a log line. For Redis the outcome of the
 	 * first try is told too; until then it is down. Memory is always up and says nothing. */
 	void (*on_state)(void *arg, bool up, const char *text);
@@ -100,6 +116,9 @@ struct lease_ops {
 	void (*release)(struct lease *l, const struct lease_owner *items, size_t n);
 	void (*beat)(struct lease *l, const struct lease_beat *beat);
 	void (*query_hb)(struct lease *l, const char *worker, uint64_t cookie);
+	void (*scan)(struct lease *l, uint64_t from, uint64_t cookie);
+	void (*disown)(struct lease *l, const struct lease_owner *items, size_t n);
+	void (*drop_hash)(struct lease *l, const char *worker);
 	bool (*is_up)(const struct lease *l);
 	void (*stats)(const struct lease *l, struct lease_stats *ret);
 	void (*free)(struct lease *l);
@@ -109,20 +128,20 @@ struct lease {
 	const struct lease_ops *ops;
 };
 
-/* Takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
+/* tryPreemptWorker: takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
  * hash already takes no second slot. */
 static inline void lease_preempt(struct lease *l, const struct lease_slot *items, size_t n)
 {
 	l->ops->preempt(l, items, n);
 }
 
-/* The owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
+/* registerTaskOwner: the owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
 static inline void lease_own(struct lease *l, const struct lease_owner *items, size_t n)
 {
 	l->ops->own(l, items, n);
 }
 
-/* Deletes owner key and field, each only where it names that attempt. Attempt 0 gives back a reservation. */
+/* Deletes owner key and field, each only where it names that attempt of that worker. */
 static inline void lease_release(struct lease *l, const struct lease_owner *items, size_t n)
 {
 	l->ops->release(l, items, n);
@@ -132,6 +151,27 @@ static inline void lease_release(struct lease *l, const struct lease_owner *item
 static inline void lease_beat(struct lease *l, const struct lease_beat *beat)
 {
 	l->ops->beat(l, beat);
+}
+
+/* Some of the keys, from 0 or a page's `next` on.  A key that is there during all pages from 0 to the last is on one of them
+ * at least.  Answered by on_page; one at a time. */
+static inline void lease_scan(struct lease *l, uint64_t from, uint64_t cookie)
+{
+	l->ops->scan(l, from, cookie);
+}
+
+/* Deletes the owner key where it says exactly this, the session too, as a page said it: what was written since then
+ * stays. Fire and forget, as is drop_hash. */
+static inline void lease_disown(struct lease *l, const struct lease_owner *items, size_t n)
+{
+	l->ops->disown(l, items, n);
+}
+
+/* Deletes the hash of a worker that has no hb, both judged in one step.  Such a hash holds nothing back: the next preempt or
+ * beat begins it anew. */
+static inline void lease_drop_hash(struct lease *l, const char *worker)
+{
+	l->ops->drop_hash(l, worker);
 }
 
 /* Answered by on_hb. */

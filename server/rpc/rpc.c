@@ -99,6 +99,12 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->sessions);
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
+	progress_init(&rpc->left);
+}
+
+void rpc_done(struct rpc *rpc)
+{
+	progress_done(&rpc->left);
 }
 
 void rpc_drain(struct rpc *rpc)

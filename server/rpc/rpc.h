@@ -6,6 +6,7 @@
 
 #include "common/grpc/server.h"
 #include "server/engine/engine.h"
+#include "server/rpc/progress.h"
 #include "server/rpc/rpc_limits.h"
 
 struct rpc {
@@ -20,6 +21,7 @@ struct rpc {
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
+	struct progress left;  /* of streams that have ended */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 
@@ -32,6 +34,7 @@ struct rpc_parked {
 
 /* After the fields before `sessions` were set. */
 void rpc_init(struct rpc *rpc);
+void rpc_done(struct rpc *rpc); /* all calls are over */
 /* The master stops: sessions and parked calls end with UNAVAILABLE, later ones at once. Other calls go on. */
 void rpc_drain(struct rpc *rpc);
 

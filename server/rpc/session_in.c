@@ -15,6 +15,7 @@
 #include "server/rpc/session.h"
 
 #define STOPPING "the master stops; connect again, or to another"
+#define AWAY_RETRY_MS 100 /* workers have a backoff of their own */
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
@@ -75,7 +76,7 @@ static void log_ended(const struct session *s, enum status_code code, const char
 {
 	static struct log_repeats refusals;
 	bool refused = code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
-	bool store_away = code == STATUS_UNAVAILABLE && !s->greeted && !engine_ready(s->rpc->engine);
+	bool store_away = code == STATUS_UNAVAILABLE && !engine_ready(s->rpc->engine);
 	int64_t left_out;
 	if (store_away && !log_enabled(LOG_DEBUG))
 		return;
@@ -85,11 +86,20 @@ static void log_ended(const struct session *s, enum status_code code, const char
 		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
 }
 
-void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+static void end(struct session *s, const struct refusal *r)
 {
 	if (s->closing)
 		return;
 	s->closing = true;
+	log_ended(s, r->code, r->message);
+	session_log_leave(s);
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	if (s->call)
+		grpc_call_finish(s->call, r);
+}
+
+void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+{
 	struct refusal r;
 	char text[sizeof(r.message)];
 	va_list ap;
@@ -97,10 +107,15 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_ended(s, code, text);
-	engine_peer_gone(s->rpc->engine, &s->peer);
-	if (s->call)
-		grpc_call_finish(s->call, &r);
+	end(s, &r);
+}
+
+void session_end_away(struct session *s)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away; connect again");
+	r.retry_after_ms = AWAY_RETRY_MS;
+	end(s, &r);
 }
 
 void session_end_all(struct rpc *rpc)
@@ -505,6 +520,7 @@ void worker_on_half_close(struct grpc_call *call)
 	if (!s || s->closing)
 		return;
 	s->closing = true;
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	grpc_call_finish(call, NULL);
 }
@@ -526,6 +542,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	s->call = NULL;
 	s->closing = true;
 	list_remove(&s->at_rpc);
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	session_hello_stop(s);

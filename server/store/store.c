@@ -136,6 +136,10 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_strays, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_strays, op)->ret_memory);
 		return;
+	case STORE_RUNS:
+		container_of(op, struct store_runs, op)->ret_runs = NULL;
+		mem_done(&container_of(op, struct store_runs, op)->ret_memory);
+		return;
 	case STORE_LOG_READ:
 		container_of(op, struct store_log_read, op)->ret_chunks = NULL;
 		container_of(op, struct store_log_read, op)->ret_n = 0;
@@ -171,6 +175,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
+	case STORE_TAKE_OVER:
 	case STORE_KINDS:
 		return;
 	}

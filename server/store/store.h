@@ -26,11 +26,15 @@
 struct store;
 struct loop; /* what a store of some kind is made with */
 
+/* To whom a task is given, and by whom.  The store gives it only while session and incarnation are the newest: a master
+ * that was stopped and goes on gives out nothing for sessions that have moved on, or once others judge its sessions. */
 struct store_assignment {
 	const char *worker; /* NULL: none */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session;
 	int64_t lease_ns;
+	const char *master; /* NULL: whoever; else that of this incarnation */
+	int64_t incarnation;
 };
 
 /* ---- operations: `in` fields first, then `ret_` fields ---- */
@@ -48,7 +52,7 @@ struct store_insert {
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
 	int64_t expiry_ns;               /* > 0: EXPIRE ends it if it was not given out so long after now */
-	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
+	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1; as PENDING where that is not given any more */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
 	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
 	 * the whole group's.  A key conflict in one creates none of the group: the others' verdict is 0 then. */
@@ -57,6 +61,7 @@ struct store_insert {
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
 	struct uuid ret_id;              /* EXISTS: the task that the key made */
 	int64_t ret_seq;
+	bool ret_given;                  /* CREATED: as RUNNING */
 };
 
 struct store_claim {
@@ -64,6 +69,7 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
+	bool ret_stale; /* not won for the giver: the worker has a newer session, or this master another incarnation */
 	/* The row now: attempt, failures, retry policy; queue, handler and custom are the input's pointers. A row whose expiry
 	 * has come is not won. */
 	struct core_task ret_task;
@@ -142,6 +148,7 @@ struct store_session_open {
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
+	int64_t lease_ns; /* of the session: what it adopts gets no shorter one */
 	bool in_process;
 	int64_t ret_session;
 	struct store_drain_wish ret_drain;
@@ -166,18 +173,35 @@ struct store_started {
 	const char *devices; /* given to it, separated by spaces; NULL: none */
 };
 
-struct store_master_open { /* a new process under a master id is its next incarnation */
+/* A new process under a master id is its next incarnation at once; so is one that was taken over, and goes on. */
+struct store_master_open {
 	struct store_op op;
 	const char *master;
+	struct uuid process; /* random, one for the life of the process */
+	bool again;          /* only if the row is still this process's */
+	bool ret_replaced;   /* it was not: nothing was changed */
 	int64_t ret_incarnation;
 	char ret_store_id[UUID_TEXT_LEN + 1];
 };
 
+/* Beat + 1, if the row names this incarnation.  At most one of the two is set. */
 struct store_beat {
 	struct store_op op;
 	const char *master;
 	int64_t incarnation;
-	bool ret_replaced; /* the row names another incarnation: close all streams */
+	struct uuid process;
+	bool ret_replaced;   /* another process has opened the row since */
+	bool ret_taken_over; /* another master judges the sessions of this one (or the row is gone) */
+};
+
+/* Incarnation + 1 of a master that shows no life: if incarnation and beat are still as they were seen.  Its process can
+ * neither beat nor give out tasks from then on, until it has found out and opened its row again. */
+struct store_take_over {
+	struct store_op op;
+	const char *master;
+	int64_t incarnation, beat;
+	bool ret_taken; /* the beat is as it was seen, and the incarnation is a later one, by whomever */
+	int64_t ret_incarnation;
 };
 
 struct store_ops {

@@ -21,6 +21,7 @@ enum store_kind {
 	STORE_DUE,
 	STORE_EXPIRE,
 	STORE_STRAYS,
+	STORE_RUNS,
 	STORE_LOG_APPEND,
 	STORE_LOG_READ,
 	STORE_METRICS,      /* this and the next: store_metrics.h */
@@ -33,6 +34,7 @@ enum store_kind {
 	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
+	STORE_TAKE_OVER,
 	STORE_KINDS
 };
 

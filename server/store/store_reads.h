@@ -54,6 +54,16 @@ struct store_strays {
 	void *ret_memory;
 };
 
+/* Which of these attempts are running with the worker that is named, under whatever session: by the rows' own key, so its
+ * cost is that of the list, however much runs.  What was committed before it was submitted is seen. */
+struct store_runs {
+	struct store_op op;
+	const struct core_owner *at;
+	size_t n;
+	bool *ret_runs; /* n of them, in the order of `at` */
+	void *ret_memory;
+};
+
 struct store_get {
 	struct store_op op;
 	struct uuid id;

@@ -30,6 +30,8 @@ CALM = {
     "heartbeat-interval": "500ms", "lease-ttl": "10s", "reconcile-interval": "500ms", "recovery-interval": "1s",
     "redis-timeout": "1s",
 }
+# Longer than any test's patience: what works with these waits for no lease.
+LONG = {**CALM, "lease-ttl": "300s", "accept-timeout": "60s"}
 # For tests in which leases end.
 QUICK = {
     "heartbeat-interval": "250ms", "lease-ttl": "1500ms", "accept-timeout": "1s", "disconnect-grace": "200ms",
@@ -331,7 +333,8 @@ class Cluster:
 
     def connect_anew(self):
         """For who asks again after a failure: grpcio 1.51 may keep a broken channel broken while the server is long back."""
-        self.__dict__.pop("_tasks", None)
+        for name in ("_tasks", "_admin"):
+            self.__dict__.pop(name, None)
 
     @property
     def admin(self):
@@ -417,8 +420,23 @@ def owner_key(task_id, prefix="reins:"):
     return "%stask:{%s}:workerId" % (prefix, task_id)
 
 
-def has_crash_points():
-    return REINSD.exists() and b"REINS_CRASH_POINT" in REINSD.read_bytes()
+needs_crash_points = pytest.mark.skipif(
+    not (REINSD.exists() and b"REINS_CRASH_POINT" in REINSD.read_bytes()),
+    reason="reinsd was built without -Dcrash_points=true",
+)
+
+
+def submit_surely(cluster, request):
+    """Repeats a submit with its key until the store has it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return cluster.tasks.SubmitTask(request, timeout=PATIENCE).task.id
+        except grpc.RpcError as e:
+            assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), e
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            cluster.connect_anew()
 
 
 # ---- fixtures; test modules get them through conftest.py ----

@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import stubs as contract  # noqa: E402
 from cluster import cluster, make_cluster, need_reinsd, quick, servers, shared  # noqa: E402,F401
 from fake_worker import make_worker  # noqa: E402,F401
+from programs import go  # noqa: E402,F401
 from real_worker import start_worker  # noqa: E402,F401
 
 

@@ -20,7 +20,7 @@ class Network:
         n = os.getpid() % 16000
         self.name, self.link = f'reins-{os.getpid()}', f'rnsh{n}'
         first = f'10.213.{n // 64}.{n % 64 * 4}'.rsplit('.', 1)
-        self.host, inside = (f'{first[0]}.{int(first[1]) + i}' for i in (1, 2))
+        self.host, self.inside = (f'{first[0]}.{int(first[1]) + i}' for i in (1, 2))
         self.rule = ['INPUT', '-i', self.link, '-j', 'DROP']
         self.dropping = False
         self.prefix = ['nsenter', f'--net=/run/netns/{self.name}']
@@ -30,23 +30,26 @@ class Network:
             run('ip', 'link', 'set', f'rnsw{n}', 'netns', self.name)
             run('ip', 'addr', 'add', f'{self.host}/30', 'dev', self.link)
             run('ip', 'link', 'set', self.link, 'up')
-            run(*self.prefix, 'ip', 'addr', 'add', f'{inside}/30', 'dev', f'rnsw{n}')
+            run(*self.prefix, 'ip', 'addr', 'add', f'{self.inside}/30', 'dev', f'rnsw{n}')
             run(*self.prefix, 'ip', 'link', 'set', f'rnsw{n}', 'up')
         except OSError:
             self.close()
             raise
 
-    def drop(self):
-        """On the side that receives: who sends sees nothing of it."""
-        run('iptables', '-w', '-I', *self.rule)
-        self.dropping = True
-        run(*self.prefix, 'iptables', '-w', '-I', 'INPUT', '-j', 'DROP')
+    def drop(self, out=True, into=True):
+        """On the side that receives: who sends sees nothing of it. `out`: what comes from this network; `into`: what goes to
+        it."""
+        if out:
+            run('iptables', '-w', '-I', *self.rule)
+            self.dropping = True
+        if into:
+            run(*self.prefix, 'iptables', '-w', '-I', 'INPUT', '-j', 'DROP')
 
     def heal(self):
         if self.dropping:
             run('iptables', '-w', '-D', *self.rule)
-            run(*self.prefix, 'iptables', '-w', '-F', 'INPUT')
             self.dropping = False
+        run(*self.prefix, 'iptables', '-w', '-F', 'INPUT')
 
     def close(self):
         try:

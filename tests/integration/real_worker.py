@@ -71,6 +71,14 @@ class Worker:
         for pid in pids:
             wait_gone(pid)
 
+    def reboot(self):
+        """As when the machine goes and comes back: the boot id in the files is another one. Nothing is started."""
+        self.kill_all()
+        for f in self.state.glob('attempts/*/supervisor'):
+            data = bytearray(f.read_bytes())
+            data[24:60] = b'00000000-0000-0000-0000-000000000000'
+            f.write_bytes(data)
+
     def end_supervisors(self):
         """Of an agent that has gone: told to end their trees."""
         for pid in self.supervisors().values():
@@ -130,20 +138,29 @@ def wait_gone(pid):
         time.sleep(0.01)
 
 
+@contextlib.contextmanager
+def workers(build_dir, folder):
+    """start(cluster, id, flags) -> a Worker that runs; ended with the block."""
+    made = []
+
+    def start(cluster, name='w1', **flags):
+        own = folder / f'{name.replace("/", "_")}-{len(made)}'
+        own.mkdir()
+        server = flags.pop('server', cluster.url)
+        made.append(Worker(build_dir, own, server, **{'id': name, **cluster.worker_flags(name), **flags}))
+        return made[-1].start()
+    try:
+        yield start
+    finally:
+        for w in made:
+            w.stop()
+
+
 # ---- a fixture; test modules get it through conftest.py ----
 
 
 @pytest.fixture
 def start_worker(build_dir, tmp_path):
     """start_worker(cluster, id, flags) -> a Worker that runs; ended with the test."""
-    made = []
-
-    def start(cluster, name='w1', **flags):
-        folder = tmp_path / f'{name.replace("/", "_")}-{len(made)}'
-        folder.mkdir()
-        server = flags.pop('server', cluster.url)
-        made.append(Worker(build_dir, folder, server, **{'id': name, **cluster.worker_flags(name), **flags}))
-        return made[-1].start()
-    yield start
-    for w in made:
-        w.stop()
+    with workers(build_dir, tmp_path) as start:
+        yield start

@@ -33,6 +33,7 @@ class Fake:
         self.fail = []        # [(method, code, text, details)]: the next call of the method ends so
         self.release = {}     # id -> Event: GetTask(wait) and ReadLogs(follow) hold until it is set
         self.follows = True   # ReadLogs(follow) stays open
+        self.early = 0        # so many seconds before the deadline a followed log ends with DEADLINE_EXCEEDED
         self.finish = None    # called with (fake, task) at submission
         self.serving = True
         self.lock = threading.RLock()
@@ -146,7 +147,9 @@ class Fake:
                 yield self.svc.LogChunk(attempt=attempt, stream=stream, offset=offset, data=data, dropped_bytes=lost)
             offset += len(data) + lost
         if request.follow and self.follows and task.id in self.release:
-            self.release[task.id].wait(DEADLINE)
+            self.release[task.id].wait(max(context.time_remaining() - self.early, 0) if self.early else DEADLINE)
+            if self.early and not self.release[task.id].is_set():
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, 'counted by the server')
 
     # ---- others
 
@@ -482,11 +485,12 @@ def test_ctrl_c_leaves_the_task_alone(reins, fake):
     assert not fake.sent('CancelTask')
 
 
-def test_deadline_ends_the_waiting(reins, fake):
+@pytest.mark.parametrize('early', [0, 0.05], ids=['by_its_own_clock', 'by_the_servers'])
+def test_deadline_ends_the_waiting(reins, fake, early):
     def finish(f, task):
         f.release[task.id] = threading.Event()
         task.state, task.attempt = f.pb.Task.RUNNING, 1
-    fake.finish = finish
+    fake.finish, fake.early = finish, early
     r = reins('submit', '--wait', '--deadline', '300ms', '--', 'x')
     assert r.returncode == 124 and b'goes on' in r.stderr
     assert b'not ended in the time' in r.stderr and b'ping' not in r.stderr  # nothing is wrong with the server

@@ -117,3 +117,23 @@ def test_full_hash_holds_work_back(cluster, make_worker):
     ref = worker.wait_dispatch(t.id)  # the next heartbeat writes the hash as it is
     worker.outcome(ref)
     assert len(cluster.finished(t.id).attempts) == 1
+
+
+def test_held_after_it_was_given_away(quick, make_worker):
+    """A worker that comes back with an attempt that another one has by now takes a slot with it, and no owner key."""
+    first = make_worker(quick, "w1", policy=hold, proxy=True)
+    ref = first.wait_dispatch(quick.submit().id)
+    first.kill()
+    second = make_worker(quick, "w2", policy=hold)
+    second.wait_dispatch(ref[0], 2)
+    first.beat = False
+    first.connect()
+    owner = f"w2 {second.session} 2"
+    for _ in range(3):
+        first.wait_heartbeat_acked()
+        wait_for(lambda: quick.keys.hgetall("reins:worker:{w1}:task") == {ref[0]: "1"}, "its slot is taken")
+        assert quick.keys.get(owner_key(ref[0])) == owner
+    assert first.wait_stop(ref)
+    second.outcome((ref[0], 2))
+    assert quick.finished(ref[0]).attempt == 2
+    wait_for(lambda: not quick.keys.exists(owner_key(ref[0])), "the key goes with the end")

@@ -7,28 +7,10 @@ import time
 import grpc
 import pytest
 import stubs
-from cluster import CALM, PATIENCE, has_crash_points, make_spec, wait_for
+from cluster import LONG, PATIENCE, make_spec, needs_crash_points, submit_surely, wait_for
 from fake_worker import Kind, Verdict, W, hold
 
 State, End, T = stubs.State, stubs.End, stubs.tasks
-LONG = {**CALM, "lease-ttl": "300s", "accept-timeout": "60s"}
-
-needs_crash_points = pytest.mark.skipif(
-    not has_crash_points(), reason="reinsd was built without -Dcrash_points=true"
-)
-
-
-def submit_surely(cluster, request):
-    """Repeats a submit with its key until the store has it."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return cluster.tasks.SubmitTask(request, timeout=PATIENCE).task.id
-        except grpc.RpcError as e:
-            assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), e
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-            cluster.connect_anew()
 
 
 def check_ended_once(cluster, ids, worker):

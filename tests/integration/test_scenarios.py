@@ -9,6 +9,7 @@ import stubs
 from aftermath import check, processes_of
 from cluster import QUICK, wait_for
 from netns import network  # noqa: F401
+from programs import beat, ends_of, heartbeats_go_on, info, output, runs, sh
 from proxy import Proxy
 from real_worker import wait_gone
 
@@ -19,46 +20,6 @@ SLOW = os.environ.get('REINS_SLOW', '') not in ('', '0')
 # The first attempt says its pid and goes on until the file appears; any other ends well at once.
 FIRST_WAITS = '[ $REINS_ATTEMPT = 1 ] || exit 0; echo pid $$; until [ -e "$GO" ]; do sleep 0.02; done'
 COUNT = 'i=0; until [ -e "$GO" ]; do i=$((i+1)); echo $i; sleep 0.05; done; echo end'
-
-
-@pytest.fixture
-def go(tmp_path):
-    return tmp_path / 'go'
-
-
-def sh(cluster, script, go='/nowhere', **spec):
-    return cluster.submit(command=['sh', '-c', script], env={'GO': str(go)}, **spec).id
-
-
-def runs(cluster, *ids, attempt=1):
-    """Until the programs of that attempt are there."""
-    def started(i):
-        t = cluster.get(i)
-        return t.state == State.RUNNING and t.attempt == attempt and t.HasField('started_at')
-    wait_for(lambda: all(started(i) for i in ids), lambda: f'they run: {[cluster.get(i) for i in ids]}')
-
-
-def ends_of(cluster, task_id):
-    return [a.end for a in cluster.get(task_id).attempts]
-
-
-def output(cluster, task_id, **fields):
-    return b''.join(c.data for c in cluster.read_logs(task_id, **fields))
-
-
-def info(cluster, worker_id):
-    found = cluster.admin.ListWorkers(stubs.admin.ListWorkersRequest(worker_id=worker_id), timeout=30).workers
-    return found[0] if found else None
-
-
-def beat(cluster, worker_id):
-    return info(cluster, worker_id).last_heartbeat_at.ToMilliseconds()
-
-
-def heartbeats_go_on(cluster, worker_id, n=3):
-    for _ in range(n):
-        last = beat(cluster, worker_id)  # counted back from now each time: not the same to the microsecond
-        wait_for(lambda: beat(cluster, worker_id) > last + 20, 'the next heartbeat')
 
 
 # ---- workers die or seem to
@@ -328,8 +289,7 @@ def test_s12_the_master_is_away_for_a_while(make_cluster, start_worker, go):
     def back():
         return [n for n in names if (w := info(cluster, n)) and w.state == Info.CONNECTED and len(w.attempts) == 1]
     wait_for(lambda: len(back()) == len(names), lambda: f'all are back: {back()}')
-    for name in names:
-        heartbeats_go_on(cluster, name, 1)
+    heartbeats_go_on(cluster, names, 1)
     moments = [beat(cluster, n) for n in names]
     assert max(moments) - min(moments) > 20, 'heartbeats do not come all at once'
     go.touch()

@@ -1,13 +1,26 @@
 /* sim [--seeds N] [--first S]      N histories from seed S on
- * sim --seed S [--trace]           one history, told line by line */
-#include "common/base/clock.h"
+ * sim --seed S [--trace]           one history; --trace: told line by line */
 #include "common/base/num.h"
 #include "tests/sim/sim.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
 
 static struct sim sim;
+
+/* An assertion of the core: which history it was. */
+static void on_abort(int sig)
+{
+	char line[100];
+	int n = snprintf(line, sizeof(line), "seed %llu: aborted\nreplay with: tests/sim/run --seed %llu --trace\n",
+			 (unsigned long long)sim.seed, (unsigned long long)sim.seed);
+	fflush(stdout);
+	if (write(STDERR_FILENO, line, (size_t)n) < 0)
+		_exit(2);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
 
 static int usage(void)
 {
@@ -15,19 +28,50 @@ static int usage(void)
 	return 64;
 }
 
-static bool run(uint64_t seed, bool trace)
+/* The same once more, to tell the last part of it. */
+static void tell(uint64_t seed)
 {
-	if (sim_run(&sim, seed, trace))
-		return true;
-	printf("seed %llu: %s\nreplay with: sim --seed %llu --trace\n", (unsigned long long)seed, sim.violation,
+	sim_run(&sim, seed, SIM_KEEP);
+	for (int i = sim.n_lines > TRACE_LINES ? sim.n_lines - TRACE_LINES : 0; i < sim.n_lines; i++)
+		puts(sim.lines[i % TRACE_LINES]);
+	printf("seed %llu: %s\nreplay with: tests/sim/run --seed %llu --trace\n", (unsigned long long)seed, sim.violation,
 	       (unsigned long long)seed);
-	return false;
+}
+
+static int one(uint64_t seed, bool trace)
+{
+	bool ok = sim_run(&sim, seed, trace ? SIM_PRINT : SIM_SILENT);
+	if (!ok && trace)
+		printf("seed %llu: %s\n", (unsigned long long)seed, sim.violation);
+	else if (!ok)
+		tell(seed);
+	return ok ? 0 : 1;
+}
+
+static int many(int64_t first, int64_t seeds)
+{
+	clock_t start = clock();
+	int64_t steps = 0;
+	for (int64_t i = 0; i < seeds; i++) {
+		bool ok = sim_run(&sim, (uint64_t)(first + i), SIM_SILENT);
+		steps += sim.steps;
+		if (ok)
+			continue;
+		tell((uint64_t)(first + i));
+		printf("%lld histories\n", (long long)(i + 1));
+		return 1;
+	}
+	double s = (double)(clock() - start) / CLOCKS_PER_SEC;
+	printf("%lld histories kept the promises; %.0f histories/s of one core, %.0f steps each\n", (long long)seeds,
+	       (double)seeds / (s > 0 ? s : 1), (double)steps / (double)(seeds ? seeds : 1));
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
 	int64_t seeds = 2000, first = 1, seed = -1;
 	bool trace = false;
+	rng_process_fix(1); /* maps have an order too */
 	for (int i = 1; i < argc; i++) {
 		int64_t *value = strcmp(argv[i], "--seeds") == 0 ? &seeds :
 				 strcmp(argv[i], "--first") == 0 ? &first :
@@ -38,24 +82,8 @@ int main(int argc, char **argv)
 		else if (!value || ++i == argc || num_parse_i64(argv[i], value) < 0 || *value < 0)
 			return usage();
 	}
-	if (seed >= 0) {
-		bool ok = run((uint64_t)seed, trace);
-		core_effects_done(&sim.m.out);
-		return ok ? 0 : 1;
-	}
-	int64_t start = clock_mono_ns(), steps = 0;
-	for (int64_t i = 0; i < seeds; i++) {
-		bool ok = run((uint64_t)(first + i), false);
-		steps += sim.steps;
-		if (!ok) {
-			printf("%lld histories\n", (long long)(i + 1));
-			core_effects_done(&sim.m.out);
-			return 1;
-		}
-	}
-	double s = (double)(clock_mono_ns() - start) / 1e9;
-	printf("%lld histories kept the promises; %.0f histories/s, %.0f steps each\n", (long long)seeds,
-	       (double)seeds / (s > 0 ? s : 1), (double)steps / (double)(seeds ? seeds : 1));
-	core_effects_done(&sim.m.out);
-	return 0;
+	signal(SIGABRT, on_abort);
+	int rc = seed >= 0 ? one((uint64_t)seed, trace) : many(first, seeds);
+	sim_done(&sim);
+	return rc;
 }

@@ -1,52 +1,92 @@
-/* The simulator: the production core against a simulated store, lease table, network and workers, in virtual time.
+/* The simulator: the production core against a simulated store, lease table, network, clocks and workers, in virtual time.
  *
- * One history is one seed: everything random comes from it, so a failing history is replayed exactly.  A history has
- * a time of faults and then heals; at its end every accepted task must have ended.  What is checked:
+ * One history is one seed: everything random comes from it, so a failing history is replayed exactly.  One to three masters
+ * share the store and the lease table; workers and clients use any of them.  A history has a time of faults and then
+ * heals; at its end every accepted task must have ended.  What is checked stands in sim_check.h.
  *
- *   each accepted task gets exactly one terminal record, and none is lost
- *   each attempt's outcome is recorded at most once, and not after a retry has closed it
- *   a task is COMPLETED only if its worker really finished that attempt with success
- *   an exclusive task never runs twice at a time
- *   a worker that an operator drains is given nothing
- *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
- *   no worker holds more than it has slots and counted resources for, or what it can't run
- *   a task with an expiry ends by it, or was given out before
- *   the core's own bookkeeping (core_check), after every step */
+ *   sim.c         virtual time and the life of a history
+ *   sim_net.c     streams between workers and masters
+ *   sim_fault.c   what goes wrong, and its end
+ *   sim_client.c  clients and operators
+ *   sim_master.c  what the engine does in reinsd
+ *   sim_process.c a master's process: starts, dies, stands still, beats
+ *   sim_store.c   connections to the store: what is asked, lost, settled, answered
+ *   sim_rows.c    the rows: each operation one conditional update
+ *   sim_lease.c   the lease table's keys
+ *   sim_worker.c  a worker's agent
+ *   sim_runs.c    its programs
+ *   sim_check.c   the promises
+ *
+ * Times are of three kinds: virtual time (s->now; nobody in a history knows it), each process's own clock
+ * (struct clock), and the database's wall clock (store_wall). */
 #ifndef REINS_SIM_H
 #define REINS_SIM_H
 
 #include "common/base/heap.h"
+#include "common/base/list.h"
 #include "common/base/rng.h"
 #include "server/core/core.h"
 #include "server/core/core_view.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#define SIM_MASTERS 3
+#define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
 #define SIM_TASKS 40    /* what clients want done */
-#define SIM_ROWS 512    /* rows tried: a repeated submit has a new id */
+#define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
 #define SIM_CONNS 4096
 #define SIM_OUTCOMES 65536
+#define SIM_INBOX 4096
+#define SIM_OUTBOX 8192
 #define LOST_LIMIT 3
+#define HEARTBEAT (2 * NS_PER_S)
+#define LEASE_MAX (20 * NS_PER_S) /* the longest that a task asks for */
+#define SIM_START (1000 * NS_PER_S)
 
 struct sim;
 
 /* Something that happens at a time. One shape for all, so that the queue owns them. */
 struct msg {
 	struct heap_node node;
+	struct list link;        /* operations of the store: master.ops */
 	int64_t at;
 	uint64_t order;
 	void (*run)(struct sim *s, struct msg *m);
-	uint64_t epoch;  /* of the master that it belongs to */
+	int master;
+	uint64_t epoch;          /* of the master's process that it belongs to */
 	uint64_t conn;
-	uint64_t gen;    /* of the worker or timer */
+	uint64_t gen;            /* of the worker or timer */
 	int worker, index;
 	struct core_event ev;
 	struct core_effect ef;
-	void *mem;       /* freed with the message */
-	bool applied;
+	void *mem, *asked;       /* freed with the message; asked: what `ef` points to */
+	bool again;              /* an operation that was sent before */
+	bool kept;               /* by the function that it runs: it is in the queue again, or waits */
 };
+
+/* Each machine counts its own nanoseconds: from an offset of its own, at a rate within 0.1 %. */
+struct clock {
+	int64_t offset;
+	int64_t ppm;
+};
+static inline int64_t clock_at(const struct clock *c, int64_t virtual_ns)
+{
+	int64_t d = virtual_ns - SIM_START;
+	return c->offset + d + d * c->ppm / 1000000;
+}
+/* The first virtual time by which the clock shows `own_ns`; what is far away is never. */
+static inline int64_t clock_when(const struct clock *c, int64_t own_ns)
+{
+	if (own_ns > c->offset + 5000 * NS_PER_S)
+		return INT64_MAX;
+	int64_t d = (own_ns - c->offset) * 1000000 / (1000000 + c->ppm);
+	while (clock_at(c, SIM_START + d) < own_ns)
+		d++;
+	return SIM_START + d;
+}
 
 enum row_state { ROW_NONE, ROW_PENDING, ROW_RUNNING, ROW_COMPLETED, ROW_FAILED, ROW_CANCELLED };
 
@@ -56,52 +96,95 @@ struct row {
 	int key;                 /* of idempotency: index of the client's task */
 	int worker;              /* of the newest attempt; -1 none */
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int64_t session, lease_ns, due_at, expires_at; /* expires_at: 0: never, or given out before */
+	int64_t session, lease_ns;
+	int64_t due_at, expires_at; /* by the database's clock. expires_at: 0: never, or given out before */
 	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
-	bool wish;
+	bool wish, started;
+	bool counted;            /* its last attempt's end is in `lost` */
 	int lost, ends;          /* terminal records: must be one */
 	uint64_t recorded;       /* attempts with an outcome, bit per number */
 	uint64_t truly_succeeded, truly_ended; /* what really happened at the workers */
 };
 
+struct master_row {
+	int64_t incarnation, beat;
+	uint64_t process;        /* epoch of the one that opened it */
+	char name[8];
+};
+
 struct sim_store {
 	bool up;
-	int64_t back_at;         /* while away */
+	int64_t slow_until;      /* every answer takes long */
+	int64_t wall;            /* the database's wall clock beside virtual time */
 	struct row rows[SIM_ROWS];
 	int n_rows;
 	int by_key[SIM_TASKS];   /* row, -1 none */
 	int64_t seq;
+	struct master_row masters[SIM_MASTER_IDS];
+	int n_masters;
 	int64_t sessions[SIM_WORKERS];
-	bool drained[SIM_WORKERS]; /* the wish of an operator */
-	int64_t detached_until[SIM_WORKERS];
-	uint64_t opened_by[SIM_WORKERS]; /* epoch of the master that opened the newest */
-	int64_t last_apply[32], last_answer[32];
+	uint8_t instances[SIM_WORKERS][CORE_INSTANCE_LEN];
+	int opened_by[SIM_WORKERS]; /* master id that opened the newest; -1: none */
+	uint64_t opened_epoch[SIM_WORKERS]; /* and which of its processes */
+	bool drained[SIM_WORKERS];  /* the wish of an operator */
+	int64_t detached_until[SIM_WORKERS]; /* by the database's clock */
 };
 
+struct field {
+	int row, attempt;
+};
 struct sim_lease {
 	bool up;
-	int64_t hb_session[SIM_WORKERS]; /* 0: missing */
-	struct core_attempt hash[SIM_WORKERS][SIM_RUNS];
-	int n_hash[SIM_WORKERS];
+	struct {
+		int64_t session, hb_end, hash_end; /* 0: no such key */
+		int64_t hb_since;    /* it has been there, for this session, without a gap */
+		int master;
+		struct field hash[SIM_RUNS];
+		int n_hash;
+	} w[SIM_WORKERS];
+	struct {
+		int64_t session, end;
+		int worker, attempt;
+	} owner[SIM_ROWS];
 };
 
+#define STORE_KINDS_MAX 40 /* effects' types, and those of the engine itself */
 struct master {
+	int id;                  /* row of store.masters */
 	struct core *core;
 	struct core_effects out;
-	uint64_t epoch;
+	struct clock clock;
+	uint64_t epoch;          /* of its process; of no other process ever */
 	bool up;
-	struct msg *inbox[4096]; /* events of the next turn */
+	bool opened;             /* the store has taken it in, with this incarnation */
+	int64_t incarnation;
+	bool beating;
+	int64_t paused_at, paused_until; /* stands still */
+	struct msg *inbox[SIM_INBOX]; /* events of the next turn */
 	int n_inbox;
 	bool turn_set;
 	int64_t wake_at;
-	struct msg *outbox[8192];
+	struct msg *outbox[SIM_OUTBOX];
 	int n_outbox;
-	int64_t crash_in;        /* effects until it dies; -1: no */
+	size_t next_effect;      /* of a turn that stopped in the middle */
+	bool mid_turn;
+	int64_t crash_in, pause_in, crash_in_answers; /* effects, answers of the store until then; -1: no */
+	int64_t cut_in;          /* statements until its connections to the store break; -1: no */
+	/* its connections */
+	bool store_cut, lease_cut;  /* a partition */
+	bool reach, store_up;       /* the store; what it knows of that */
+	struct list ops;            /* asked of the store, not answered */
+	int64_t last_command;       /* to the lease table */
+	int64_t last_apply[STORE_KINDS_MAX], last_answer[STORE_KINDS_MAX];
+	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
+	int64_t listens_from, unseen, store_down_at;
+	bool told_up;            /* that the store is */
+	int64_t lease_since;     /* it reaches the lease table; virtual time */
 	/* what the core was told */
 	bool wished[SIM_WORKERS];
-	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS];
+	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */
 };
 
 enum run_state { RUN_HELD, RUN_RUNNING, RUN_ENDED };
@@ -110,6 +193,8 @@ struct run {
 	uint64_t gen;
 	enum run_state state;
 	bool exclusive, succeeded, stopped, lost;
+	bool stopping;           /* the lease rule has begun to end it */
+	bool frozen;             /* stood still together with its supervisor: the exclusive rule does not cover that */
 	int64_t lease_ns;
 	const struct core_task *t;
 };
@@ -118,7 +203,8 @@ struct sim_worker {
 	char id[16];
 	bool up;                 /* the agent */
 	bool gone;               /* it never comes back */
-	int64_t paused_until;
+	int64_t agent_until, machine_until; /* the agent alone, or all of it, stands still until then */
+	struct clock clock;      /* CLOCK_BOOTTIME */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	bool drains;             /* takes no tasks: it was told to */
 	bool deaf;               /* to such words */
@@ -130,7 +216,12 @@ struct sim_worker {
 	uint64_t conn;           /* 0: none */
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
-	int64_t number, last_dispatch, acked_sent_at, sent_at[64], unanswered_since;
+	int64_t session;         /* the newest that it knows of */
+	int64_t hellos;          /* said by this process */
+	bool unsettled, was_unsettled; /* a Hello since `session` may have opened another; that, before the newest */
+	int64_t heartbeat_ns, patience_ns; /* as Welcome said */
+	int64_t number, last_dispatch;
+	int64_t acked_sent_at, sent_at[64], unanswered_since; /* its own clock; the last: 0: none */
 	struct run runs[SIM_RUNS];
 	int n_runs;
 	uint64_t run_gen;
@@ -138,10 +229,13 @@ struct sim_worker {
 };
 
 struct conn {
-	int worker;
+	int worker, master;
 	uint64_t epoch;
-	bool cut;                /* nothing passes any more */
+	bool broken;             /* nothing passes any more */
+	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
+	int64_t names;           /* Hello.resumes_session: the newest session that its worker knew of */
+	int64_t told;            /* the newest there is, when that was an older one; 0: it was not */
 };
 
 struct outcome {
@@ -151,87 +245,11 @@ struct outcome {
 };
 
 struct client_task {
-	bool wanted, accepted, exclusive;
+	bool accepted, exclusive;
 	int priority, queue;
 	const char *handler, *custom;
 	int64_t expiry;          /* 0: none */
-	uint64_t asked;          /* number of the newest try */
 };
 
-struct sim {
-	uint64_t seed;
-	struct rng rng;
-	int64_t now, end_at;
-	int64_t fault_gap;       /* the longest between two faults */
-	struct heap queue;
-	uint64_t order;
-	struct master m;
-	struct sim_store store;
-	struct sim_lease lease;
-	struct sim_worker w[SIM_WORKERS];
-	int n_workers;
-	struct conn conns[SIM_CONNS];
-	uint64_t n_conns;
-	struct outcome outcomes[SIM_OUTCOMES];
-	uint64_t n_outcomes;
-	struct client_task tasks[SIM_TASKS];
-	int n_tasks;
-	int submit_row[SIM_ROWS]; /* token → row to be: index into `wanted` */
-	bool healed, quiet;
-	bool new_ids;            /* a master that is started again has another id */
-	bool trace;
-	char violation[256];
-	int64_t steps;
-};
-
-/* ---- sim.c ---- */
-/* The last is one that no worker has. */
-extern const char *const sim_handlers[3];
-bool sim_run(struct sim *s, uint64_t seed, bool trace); /* true: all promises were kept */
-struct msg *sim_at(struct sim *s, int64_t at, void (*run)(struct sim *, struct msg *));
-void sim_violation(struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void sim_trace(const struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
-int64_t sim_between(struct sim *s, int64_t low, int64_t high); /* both included */
-bool sim_chance(struct sim *s, int percent);
-int64_t sim_latency(struct sim *s);
-static inline int row_of(const struct uuid *id) { return id->b[14] << 8 | id->b[15]; }
-struct uuid sim_id(int row);
-
-/* ---- sim_master.c ---- */
-void master_start(struct sim *s);
-void master_crash(struct sim *s);
-/* An event for the next turn; takes the memory of `m`. */
-void master_deliver(struct sim *s, struct msg *m);
-void client_submit(struct sim *s, int task);
-void client_cancel(struct sim *s, int task);
-void operator_drain(struct sim *s, int w, bool on);
-void client_retry(struct sim *s, int task);
-/* ---- sim_store.c ---- */
-void store_init(struct sim *s);
-void store_effect(struct sim *s, const struct core_effect *f);
-void store_insert_direct(struct sim *s, int row);
-void store_cancel(struct sim *s, int row);
-void store_retry(struct sim *s, int row);
-void store_set(struct sim *s, bool up, int64_t back_at);
-/* ---- sim_lease.c ---- */
-void lease_effect(struct sim *s, const struct core_effect *f);
-void lease_set(struct sim *s, bool up, bool flushed);
-/* ---- sim_worker.c ---- */
-void worker_init(struct sim *s, int w);
-void worker_receive(struct sim *s, int w, uint64_t conn, const struct core_effect *f);
-void worker_start(struct sim *s, int w);
-/* The agent dies. `machine`: its programs and its state directory too. */
-void worker_kill(struct sim *s, int w, bool machine);
-/* An operator's wish has reached it. */
-void worker_drain(struct sim *s, int w);
-/* Its agent ends and leaves the programs running, to be back in about `ns`. */
-void worker_detach(struct sim *s, int w, int64_t ns);
-/* The supervisor of one of its programs dies, and the program with it: nobody knows how that ended. */
-void worker_lose_run(struct sim *s, int w);
-void worker_conn_lost(struct sim *s, int w, uint64_t conn);
-/* ---- network, sim.c ---- */
-void net_to_master(struct sim *s, struct msg *m);  /* m.conn, m.ev */
-void net_to_worker(struct sim *s, struct msg *m, int64_t at);  /* m.conn, m.ef */
-void net_cut(struct sim *s, uint64_t conn, bool told); /* told: both sides notice soon */
-
+#include "tests/sim/sim_state.h"
 #endif

@@ -1,89 +1,262 @@
-/* The lease table in memory: slots per worker by session.  It may be away, and it may forget everything. */
+/* The lease table: the keys of server/lease/lease.h with their times to live.  It may be away, also for one master alone; it
+ * may forget everything, or one key; what it does not answer it may have done. */
 #include "tests/sim/sim.h"
 
-#include <stdlib.h>
-#include <string.h>
+#define TASK_KEY_TTL (120 * NS_PER_S)
 
-static bool same(const struct core_attempt *a, const struct core_attempt *b)
+static bool reachable(const struct sim *s, const struct master *m) { return s->lease.up && !m->lease_cut; }
+
+static struct field *find(struct sim *s, int w, int row)
 {
-	return a->attempt == b->attempt && uuid_eq(&a->task, &b->task);
+	for (int i = 0; i < s->lease.w[w].n_hash; i++)
+		if (s->lease.w[w].hash[i].row == row)
+			return &s->lease.w[w].hash[i];
+	return NULL;
 }
 
-static enum core_preempt_verdict preempt(struct sim *s, int w, const struct core_effect *f)
+/* What has run out is no more. */
+static void purge(struct sim *s, int w)
 {
-	struct sim_lease *l = &s->lease;
-	if (!l->up)
-		return CORE_PREEMPT_DOWN;
-	if (l->hb_session[w] > f->session)
+	if (s->lease.w[w].hb_end <= s->now)
+		s->lease.w[w].hb_end = 0;
+	if (s->lease.w[w].hash_end <= s->now)
+		s->lease.w[w].n_hash = 0;
+}
+
+static void set_field(struct sim *s, int w, int row, int attempt)
+{
+	struct field *f = find(s, w, row);
+	if (!f && s->lease.w[w].n_hash < SIM_RUNS)
+		f = &s->lease.w[w].hash[s->lease.w[w].n_hash++];
+	if (f)
+		*f = (struct field){ row, attempt };
+	s->lease.w[w].hash_end = s->now + TASK_KEY_TTL;
+}
+
+static void set_hb(struct sim *s, const struct master *m, int w, const struct core_effect *f)
+{
+	if (!s->lease.w[w].hb_end || s->lease.w[w].session != f->session)
+		s->lease.w[w].hb_since = s->now;
+	s->lease.w[w].session = f->session;
+	s->lease.w[w].master = m->id;
+	s->lease.w[w].hb_end = s->now + f->lease_ns;
+}
+
+static enum core_preempt_verdict preempt(struct sim *s, const struct master *m, int w, const struct core_effect *f)
+{
+	bool fresh = s->lease.w[w].hb_end > 0;
+	int row = row_of(&f->at.task);
+	if (fresh && s->lease.w[w].session > f->session)
 		return CORE_PREEMPT_NEWER_SESSION;
-	if (l->hb_session[w] < f->session) {
-		l->hb_session[w] = f->session;
-		l->n_hash[w] = 0;
-	}
-	if (l->n_hash[w] >= f->slots || l->n_hash[w] >= SIM_RUNS)
+	if (!fresh || s->lease.w[w].session < f->session) {
+		set_hb(s, m, w, f);
+		s->lease.w[w].n_hash = 0;
+	} else if (!find(s, w, row) && s->lease.w[w].n_hash >= f->slots) {
 		return CORE_PREEMPT_FULL;
-	l->hash[w][l->n_hash[w]++] = f->at;
+	}
+	set_field(s, w, row, f->at.attempt);
 	return CORE_PREEMPT_OK;
+}
+
+static void own(struct sim *s, int w, const struct core_attempt *at, int64_t session)
+{
+	int row = row_of(&at->task);
+	s->lease.owner[row].session = session;
+	s->lease.owner[row].worker = w;
+	s->lease.owner[row].attempt = at->attempt;
+	s->lease.owner[row].end = s->now + TASK_KEY_TTL;
 }
 
 static void release(struct sim *s, int w, const struct core_effect *f)
 {
-	struct sim_lease *l = &s->lease;
-	for (int i = 0; l->up && i < l->n_hash[w]; i++)
-		if (same(&l->hash[w][i], &f->at)) {
-			l->hash[w][i] = l->hash[w][--l->n_hash[w]];
-			return;
-		}
+	int row = row_of(&f->at.task);
+	struct field *at = find(s, w, row);
+	if (s->lease.owner[row].attempt == f->at.attempt && s->lease.owner[row].worker == w)
+		s->lease.owner[row].end = 0;
+	if (at && at->attempt == f->at.attempt)
+		*at = s->lease.w[w].hash[--s->lease.w[w].n_hash];
 }
 
-static void beat(struct sim *s, int w, const struct core_effect *f)
+static void beat(struct sim *s, const struct master *m, int w, const struct core_effect *f)
 {
-	struct sim_lease *l = &s->lease;
-	if (!l->up)
+	if (s->lease.w[w].hb_end && s->lease.w[w].session > f->session)
 		return;
-	l->hb_session[w] = f->session;
-	l->n_hash[w] = (int)min_sz(f->n_held, SIM_RUNS);
-	for (int i = 0; i < l->n_hash[w]; i++)
-		l->hash[w][i] = f->held[i];
-}
-
-static void on_preempted(struct sim *s, struct msg *m)
-{
-	if (m->epoch != s->m.epoch || !s->m.up)
-		return;
-	struct msg *d = sim_at(s, s->now, NULL);
-	d->ev = m->ev;
-	master_deliver(s, d);
-}
-
-void lease_effect(struct sim *s, const struct core_effect *f)
-{
-	int w = (int)strtol(f->worker + 1, NULL, 10);
-	if (f->type == CORE_DO_RELEASE) {
-		release(s, w, f);
-	} else if (f->type == CORE_DO_LEASE_BEAT) {
-		beat(s, w, f);
-	} else if (f->type == CORE_DO_PREEMPT) {
-		struct msg *m = sim_at(s, s->now + sim_latency(s) / 4, on_preempted);
-		m->epoch = s->m.epoch;
-		m->ev.type = CORE_EV_PREEMPTED;
-		m->ev.at = f->at;
-		m->ev.preempted = preempt(s, w, f);
+	set_hb(s, m, w, f);
+	s->lease.w[w].n_hash = 0;
+	for (size_t i = 0; i < f->n_held; i++) {
+		set_field(s, w, row_of(&f->held[i].task), f->held[i].attempt);
+		if (i < f->n_owned)
+			own(s, w, &f->held[i], f->session);
 	}
 }
 
-void lease_set(struct sim *s, bool up, bool flushed)
+static void disown(struct sim *s, int w, const struct core_effect *f)
 {
-	sim_trace(s, "lease table %s%s", up ? "up" : "away", flushed ? ", empty" : "");
-	s->lease.up = up;
-	if (flushed) {
-		memset(s->lease.hb_session, 0, sizeof(s->lease.hb_session));
-		memset(s->lease.n_hash, 0, sizeof(s->lease.n_hash));
+	int row = row_of(&f->at.task);
+	if (s->lease.owner[row].attempt == f->at.attempt && s->lease.owner[row].worker == w &&
+	    s->lease.owner[row].session == f->session)
+		s->lease.owner[row].end = 0;
+}
+
+/* ---- pages: places 1 to SIM_WORKERS are the workers' hashes, those behind are owner keys ---- */
+
+static bool add_key(struct sim *s, int place, struct core_owner *owners, const char **hashes, struct core_event *ev)
+{
+	int w = place - 1, row = place - 1 - SIM_WORKERS;
+	if (row < 0) {
+		purge(s, w);
+		bool lone = !s->lease.w[w].hb_end && s->lease.w[w].n_hash;
+		if (lone)
+			hashes[ev->keys.n_hashes++] = s->w[w].id;
+		return lone;
 	}
-	if (!s->m.up)
+	if (s->lease.owner[row].end <= s->now)
+		return false;
+	owners[ev->keys.n++] = (struct core_owner){ { sim_id(row), s->lease.owner[row].attempt },
+						    s->w[s->lease.owner[row].worker].id, s->lease.owner[row].session };
+	return true;
+}
+
+/* So many that a round has few pages. */
+static void read_page(struct sim *s, struct msg *x, uint64_t from)
+{
+	int last = SIM_WORKERS + s->store.n_rows, max = max_i64(1, last / 8) + (int)rng_below(&s->rng, 64);
+	struct core_owner *owners = xcalloc((size_t)max, sizeof(*owners) + sizeof(char *));
+	const char **hashes = (const char **)(void *)(owners + max);
+	int place = (int)from + 1;
+	for (int n = 0; place <= last && n < max; place++)
+		n += add_key(s, place, owners, hashes, &x->ev);
+	x->mem = owners;
+	x->ev.keys.at = owners;
+	x->ev.keys.hashes = hashes;
+	x->ev.keys.ok = true;
+	x->ev.keys.next = place > last ? 0 : (uint64_t)place - 1;
+}
+
+static enum core_preempt_verdict carry_out(struct sim *s, const struct master *m, const struct core_effect *f)
+{
+	int w = number_of(f->worker);
+	purge(s, w);
+	switch (f->type) {
+	case CORE_DO_PREEMPT: return preempt(s, m, w, f);
+	case CORE_DO_RELEASE: release(s, w, f); break;
+	case CORE_DO_LEASE_BEAT: beat(s, m, w, f); break;
+	case CORE_DO_DISOWN: disown(s, w, f); break;
+	case CORE_DO_DROP_HASH:
+		if (!s->lease.w[w].hb_end)
+			s->lease.w[w].n_hash = 0;
+		break;
+	default:
+		own(s, w, &f->at, f->session);
+		if (!s->lease.w[w].hb_end || s->lease.w[w].session <= f->session)
+			set_field(s, w, row_of(&f->at.task), f->at.attempt);
+	}
+	return CORE_PREEMPT_OK;
+}
+
+static void on_answer(struct sim *s, struct msg *x)
+{
+	if (master_dead(s, x) || master_later(s, x))
 		return;
-	struct msg *d = sim_at(s, s->now, NULL);
-	d->ev.type = CORE_EV_LEASE;
+	struct msg *d = master_event(s, x->ev.type);
+	d->ev = x->ev;
+	d->mem = x->mem;
+	x->mem = NULL;
+	master_deliver(s, master_of(s, x), d);
+}
+
+static void read_hb(struct sim *s, struct msg *x, bool lost)
+{
+	int w = number_of(x->ef.worker);
+	purge(s, w);
+	x->ev.type = CORE_EV_HB;
+	x->ev.session = x->ef.session;
+	x->ev.hb.worker = x->ef.worker;
+	x->ev.hb.fresh = !lost && s->lease.w[w].hb_end && s->lease.w[w].session == x->ef.session;
+}
+
+/* Of what is on its way when the connection goes, or is answered too late, some is carried out, and none is answered. */
+static void on_command(struct sim *s, struct msg *x)
+{
+	struct master *m = master_of(s, x);
+	bool lost = master_dead(s, x) || !reachable(s, m) || (!s->healed && sim_chance(s, 1));
+	enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
+	if (x->ef.type == CORE_DO_KEYS) {
+		x->ev.type = CORE_EV_KEYS;
+		if (!lost)
+			read_page(s, x, x->ef.cursor);
+	} else if (x->ef.type == CORE_DO_ASK_HB) {
+		read_hb(s, x, lost);
+	} else {
+		if (!lost || (s->lease.up && sim_chance(s, 30)))
+			v = carry_out(s, m, &x->ef);
+		x->ev.type = CORE_EV_PREEMPTED;
+		x->ev.at = x->ef.at;
+		x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;
+	}
+	if (x->ef.type == CORE_DO_PREEMPT || x->ef.type == CORE_DO_KEYS || x->ef.type == CORE_DO_ASK_HB)
+		sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
+}
+
+/* One master's commands keep their order; those of two don't. */
+void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
+{
+	m->last_command = max_i64(m->last_command, s->now + sim_latency(s) / 8);
+	struct msg *x = master_msg(s, m, m->last_command, on_command);
+	x->ef = *f;
+	x->ef.spec = NULL;
+	x->ef.instance = NULL;
+	if (f->worker)
+		x->ef.worker = s->w[number_of(f->worker)].id;
+	store_keep_asked(x, f); /* the arena is gone by then */
+}
+
+/* ---- faults ---- */
+
+static void tell(struct sim *s, struct master *m, bool up)
+{
+	m->lease_since = up ? s->now : INT64_MAX;
+	if (!m->up)
+		return;
+	struct msg *d = master_event(s, CORE_EV_LEASE);
 	d->ev.up = up;
-	master_deliver(s, d);
+	master_deliver(s, m, d);
+}
+
+void lease_set(struct sim *s, bool up)
+{
+	if (s->lease.up == up)
+		return;
+	sim_trace(s, "lease table %s", up ? "up" : "away");
+	s->lease.up = up;
+	for (int i = 0; i < s->n_masters; i++)
+		if (!s->m[i].lease_cut)
+			tell(s, &s->m[i], up);
+}
+
+void lease_part(struct sim *s, int i, bool cut)
+{
+	if (s->m[i].lease_cut == cut)
+		return;
+	sim_trace(s, "%s %s the lease table", master_name(s, &s->m[i]), cut ? "does not reach" : "reaches");
+	s->m[i].lease_cut = cut;
+	if (s->lease.up)
+		tell(s, &s->m[i], !cut);
+}
+
+void lease_flush(struct sim *s)
+{
+	sim_trace(s, "lease table is empty");
+	memset(s->lease.w, 0, sizeof(s->lease.w));
+	memset(s->lease.owner, 0, sizeof(s->lease.owner));
+}
+
+void lease_lose_one(struct sim *s)
+{
+	int w = (int)rng_below(&s->rng, (uint64_t)s->n_workers);
+	switch (rng_below(&s->rng, 3)) {
+	case 0: s->lease.w[w].hb_end = 0; break;
+	case 1: s->lease.w[w].n_hash = 0; break;
+	default: s->lease.owner[rng_below(&s->rng, (uint64_t)s->store.n_rows + 1) % SIM_ROWS].end = 0;
+	}
 }

@@ -120,6 +120,23 @@ void cancel_everywhere(void **state)
 	store_op_done_fields(&g.op);
 }
 
+/* Whoever ran a lost attempt of it may neither go on nor have been right. */
+void cancelled_closes(void **state)
+{
+	struct core_task t;
+	int64_t s = session("w-shut");
+	struct core_attempt at = running(&t, "w-shut", s);
+	struct store_take_back o = take_back(at, s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&o.op);
+	assert_int_equal(cancel(t.id).ret_verdict, STORE_CANCEL_DONE);
+	struct store_session_open again = session_open("w-shut", 1, &at, 1);
+	assert_int_equal(again.ret_n_adopted, 0);
+	assert_int_equal(again.ret_n_fenced, 1);
+	store_op_done_fields(&again.op);
+	assert_int_equal(record(at, "w-shut", STORE_SUCCEEDED), CORE_RECORD_FENCED);
+	assert_int_equal(state_of(t.id), STORE_CANCELLED);
+}
+
 void wish_beats(void **state)
 {
 	/* … a loss, a retry, a give-back; not a success. */
@@ -217,6 +234,33 @@ void adopted_is_not_lost(void **state)
 		store_op_done_fields(&o.op);
 	}
 	assert_int_equal(record(at, "w-adopt", STORE_SUCCEEDED), CORE_RECORD_RECORDED);
+}
+
+/* It is judged, here or by another master, by no less than its worker was told to beat for. */
+void adopted_lease_is_not_shorter(void **state)
+{
+	static const struct { int64_t session_ms, row_ms; } steps[] = {{5000, 10000}, {50000, 50000}, {5000, 50000}, {60000, 60000}};
+	struct core_task t;
+	int64_t s = session("w-long");
+	struct core_attempt at = running(&t, "w-long", s);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		if (i % 2) { /* running, or open */
+			struct store_take_back tb = take_back(at, s, CORE_CAUSE_WORKER_LOST, false);
+			assert_int_equal(tb.ret_verdict, CORE_TAKE_BACK_PENDING);
+			store_op_done_fields(&tb.op);
+		}
+		struct store_session_open o = {.worker = "w-long", .instance = {1}, .master = "m1", .held = &at, .n_held = 1,
+					       .lease_ns = steps[i].session_ms * MS};
+		run(&o.op, STORE_SESSION_OPEN);
+		assert_int_equal(o.ret_n_adopted, 1);
+		assert_int_equal(o.ret_adopted[0].lease_ns, steps[i].row_ms * MS);
+		s = o.ret_session;
+		store_op_done_fields(&o.op);
+	}
+	struct store_session_open again = session_open("w-long", 1, &at, 1); /* it is in the row */
+	assert_int_equal(again.ret_adopted[0].lease_ns, 60000 * MS);
+	store_op_done_fields(&again.op);
+	assert_int_equal(record(at, "w-long", STORE_SUCCEEDED), CORE_RECORD_RECORDED);
 }
 
 void new_instance(void **state)
@@ -424,24 +468,6 @@ void list_leaves_out(void **state)
 	blob_unref(o.env_free_spec);
 }
 
-/* ---- masters ---- */
-
-void incarnations(void **state)
-{
-	struct store_master_open a = {.master = "m-inc"}, b = {.master = "m-inc"};
-	run(&a.op, STORE_MASTER_OPEN);
-	struct store_beat beat = {.master = "m-inc", .incarnation = a.ret_incarnation};
-	run(&beat.op, STORE_BEAT);
-	assert_false(beat.ret_replaced);
-	run(&b.op, STORE_MASTER_OPEN);
-	assert_true(b.ret_incarnation > a.ret_incarnation);
-	assert_string_equal(a.ret_store_id, b.ret_store_id);
-	assert_int_equal(strlen(a.ret_store_id), UUID_TEXT_LEN);
-	run(&beat.op, STORE_BEAT);
-	assert_true(beat.ret_replaced);
-}
-
-
 /* ---- strays ---- */
 
 void strays_pages(void **state)
@@ -518,4 +544,59 @@ void strays_show_the_beat(void **state)
 		assert_false(beat.ret_replaced);
 	}
 	assert_true(beats[1] == beats[0] + 1);
+}
+
+/* ---- which of some attempts run ---- */
+
+void runs_by_attempt_and_worker(void **state)
+{
+	enum { N = 5, MANY = 3000 };
+	struct core_task t[N];
+	struct core_attempt at[N];
+	int64_t s = session("w-runs");
+	for (int i = 0; i < N; i++)
+		at[i] = running(&t[i], "w-runs", s);
+	record(at[1], "w-runs", STORE_SUCCEEDED);
+	struct store_take_back tb = take_back(at[2], s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&tb.op);
+	tb = take_back(at[3], s, CORE_CAUSE_WORKER_LOST, true);
+	store_op_done_fields(&tb.op);
+	assert_int_equal(claim(&t[3], "w-runs-2", s), 2);
+	/* Once adopted it runs under another number of the session: what counts is whose it is. */
+	struct store_session_open open = session_open("w-runs", 1, &at[4], 1);
+	assert_int_equal(open.ret_n_adopted, 1);
+	store_op_done_fields(&open.op);
+	struct uuid unknown = t[0].id;
+	unknown.b[15] ^= 1;
+	const struct core_owner asked[] = {
+		{ { t[0].id, 1 }, "w-runs", s }, /* not on that list: it went back */
+		{ at[1], "w-runs", s }, /* ended */
+		{ at[2], "w-runs", s }, /* PENDING */
+		{ at[3], "w-runs", s }, /* given out again, */
+		{ { t[3].id, 2 }, "w-runs-2", s }, /* here */
+		{ { t[3].id, 2 }, "w-runs", s },
+		{ { t[3].id, 3 }, "w-runs-2", s },
+		{ at[4], "w-runs", s },
+		{ at[4], "w-runs", s }, /* twice in one question */
+		{ at[4], "W-RUNS", s },
+		{ at[4], "", s },
+		{ { unknown, 1 }, "w-runs", s },
+	};
+	static const bool expected[ARRAY_LEN(asked)] = { [4] = true, [7] = true, [8] = true };
+	struct store_runs o = {.at = asked, .n = ARRAY_LEN(asked)};
+	run(&o.op, STORE_RUNS);
+	for (size_t i = 0; i < ARRAY_LEN(asked); i++)
+		if (o.ret_runs[i] != expected[i])
+			fail_msg("case %zu", i);
+	store_op_done_fields(&o.op);
+	assert_null(o.ret_runs);
+
+	static struct core_owner many[MANY];
+	for (size_t i = 0; i < MANY; i++)
+		many[i] = asked[i % ARRAY_LEN(asked)];
+	o = (struct store_runs){.at = many, .n = MANY};
+	run(&o.op, STORE_RUNS);
+	for (size_t i = 0; i < MANY; i++)
+		assert_int_equal(o.ret_runs[i], expected[i % ARRAY_LEN(asked)]);
+	store_op_done_fields(&o.op);
 }

@@ -23,6 +23,9 @@ struct line { /* one event's words and the memory behind its lists */
 	struct core_attempt at[3][MAX_LIST];
 	struct core_adopted adopted[2][MAX_LIST];
 	struct core_stray strays[MAX_LIST];
+	struct core_owner owners[MAX_LIST];
+	bool runs[MAX_LIST];
+	const char *hashes[MAX_LIST];
 	const char *names[2][MAX_LIST];
 	char name_text[2][4096];
 	char custom[4096];
@@ -207,6 +210,9 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.enforces_lease = has(l, "enforce");
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
+	e->hello.resumes = (int64_t)number(l, "resumes", 0);
+	e->hello.number = (int64_t)number(l, "no", (double)e->peer);
+	e->hello.no_other = !has(l, "other");
 }
 
 static size_t adopted(struct script *s, struct line *l, int k, size_t from, const char *text, bool wish)
@@ -294,6 +300,52 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
 		r->detached_ns = seconds(number(l, "detached", 0));
+		r->cancel_wish = has(l, "wish");
+	}
+}
+
+/* "w1#3:t1/1", then '=' and a word that *ret_word points to, "" for none; false: something else. */
+static bool parse_owner(struct script *s, char *text, struct core_owner *ret, const char **ret_word)
+{
+	char *hash = strchr(text, '#'), *task;
+	if (!hash)
+		return false;
+	*hash = '\0';
+	*ret = (struct core_owner){ .worker = text, .session = strtoll(hash + 1, &task, 10) };
+	char *word = strchr(task, '=');
+	if (word)
+		*word++ = '\0';
+	ret->at = attempt(s, task + 1);
+	*ret_word = word ? word : "";
+	return true;
+}
+
+static void parse_keys(struct script *s, struct line *l, struct core_event *e, bool runs)
+{
+	size_t n = 0, n_hashes = 0;
+	bool ok = !has(l, "away");
+	uint64_t next = (uint64_t)number(l, "next", 0);
+	const char *word = "";
+	for (int i = 1; i < l->n; i++) {
+		if (parse_owner(s, l->words[i], &l->owners[n], &word))
+			l->runs[n++] = strcmp(word, "yes") == 0;
+		else if (ok && !strchr(l->words[i], '='))
+			l->hashes[n_hashes++] = l->words[i];
+	}
+	e->type = runs ? CORE_EV_RUNS : CORE_EV_KEYS;
+	if (runs) {
+		e->runs.at = l->owners;
+		e->runs.runs = l->runs;
+		e->runs.n = n;
+		e->runs.ok = ok;
+		e->runs.next = next;
+	} else {
+		e->keys.at = l->owners;
+		e->keys.n = n;
+		e->keys.hashes = l->hashes;
+		e->keys.n_hashes = n_hashes;
+		e->keys.ok = ok;
+		e->keys.next = next;
 	}
 }
 
@@ -302,6 +354,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 	if (strcmp(verb, "inserted") == 0) {
 		e->type = CORE_EV_INSERTED;
 		e->task = row(s, word(l, 1));
+		e->task.attempt = s->eager[task_number(&e->task.id)] && !has(l, "pending");
 		e->at.task = e->task.id;
 		e->token = 100 + (uint64_t)task_number(&e->task.id);
 		e->inserted = (enum core_insert_verdict)VERDICT(word(l, 2), "created", "exists", "failed");
@@ -315,7 +368,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 		e->type = CORE_EV_CLAIMED;
 		e->at = attempt(s, word(l, 1));
 		e->task = row(s, word(l, 1));
-		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away");
+		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away", "stale");
 		e->spec = opt(l, "spec") ? blob_new(NULL, (size_t)(number(l, "spec", 0) * 1024 * 1024)) : NULL;
 	} else if (strcmp(verb, "taken") == 0) {
 		e->type = CORE_EV_TAKEN_BACK;
@@ -332,6 +385,8 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 			(enum core_record_verdict)VERDICT(word(l, 4), "recorded", "duplicate", "fenced", "away");
 		e->recorded.pending_again = has(l, "again");
 		e->recorded.retry_in_ns = seconds(number(l, "in", 0));
+	} else if (strcmp(verb, "keys") == 0 || strcmp(verb, "runs") == 0) {
+		parse_keys(s, l, e, verb[0] == 'r');
 	} else if (strcmp(verb, "strays") == 0) {
 		parse_strays(s, l, e);
 	} else {
@@ -407,6 +462,24 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 		e->type = CORE_EV_DRAIN_WISH;
 		e->drain_wish.worker = word(l, 1);
 		e->drain_wish.on = !has(l, "off");
+	} else if (strcmp(verb, "beat") == 0) {
+		e->type = CORE_EV_BEAT;
+		e->beat_mono_ns = s->now;
+	} else if (strcmp(verb, "deposed") == 0) {
+		e->type = CORE_EV_DEPOSED;
+	} else if (strcmp(verb, "hb-of") == 0) {
+		char *hash = strchr(l->words[1], '#');
+		*hash = '\0';
+		e->type = CORE_EV_HB;
+		e->hb.worker = word(l, 1);
+		e->session = strtoll(hash + 1, NULL, 10);
+		e->hb.fresh = has(l, "fresh");
+	} else if (strcmp(verb, "took-over") == 0) {
+		e->type = CORE_EV_TOOK_OVER;
+		e->took_over.master = word(l, 1);
+		e->took_over.taken = !has(l, "not");
+		e->took_over.incarnation = (int64_t)number(l, "inc", 2);
+		e->took_over.beat = (int64_t)number(l, "beat", 0);
 	} else if (strcmp(verb, "stalled") == 0) {
 		e->type = CORE_EV_STALLED;
 		e->stalled_ns = seconds(strtod(word(l, 1), NULL));
@@ -428,10 +501,10 @@ static void say(struct script *s, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void say_held(struct script *s, const struct core_effect *f)
+static void say_list(struct script *s, const char *name, const struct core_attempt *at, size_t n)
 {
-	for (size_t i = 0; i < f->n_held; i++)
-		say(s, "%st%d/%d", i ? "," : " held=", task_number(&f->held[i].task), f->held[i].attempt);
+	for (size_t i = 0; i < n; i++)
+		say(s, "%s%st%d/%d", i ? "," : " ", i ? "" : name, task_number(&at[i].task), at[i].attempt);
 }
 
 static void say_effect(struct script *s, const struct core_effect *f)
@@ -439,10 +512,12 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const causes[] = { "lost", "unlisted", "refused", "recalled", "unsent" };
 	static const char *const reasons[] = { "cancelled", "fenced", "recalled" };
 	static const char *const verdicts[] = { "recorded", "duplicate", "fenced", "away" };
-	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
+	static const char *const closes[] = { "replaced", "unavailable", "away", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
+		[CORE_DO_KEYS] = SHOW_KEYS, [CORE_DO_RUNS] = SHOW_KEYS,
+		[CORE_DO_DISOWN] = SHOW_KEYS, [CORE_DO_DROP_HASH] = SHOW_KEYS,
 		[CORE_DO_WORKER_GONE] = SHOW_GONE, [CORE_DO_DETACHED] = SHOW_GONE, [CORE_DO_EXPIRE] = SHOW_EXPIRE };
 	if ((size_t)f->type < ARRAY_LEN(hidden) && hidden[f->type] && !(s->show & hidden[f->type]))
 		return;
@@ -452,6 +527,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "; ");
 	switch (f->type) {
 	case CORE_DO_INSERT:
+		s->eager[t] = f->worker != NULL;
 		say(s, f->worker ? "insert t%d @%s#%d" : "insert t%d", t, f->worker, (int)f->session);
 		break;
 	case CORE_DO_PREEMPT: say(s, "preempt t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
@@ -463,7 +539,10 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "back t%d/%d #%d %s%s", t, a, (int)f->session, causes[f->cause], f->counted ? " counted" : "");
 		break;
 	case CORE_DO_DROP: say(s, "drop tok=%d", (int)f->token); break;
-	case CORE_DO_SESSION_OPEN: say(s, "open %s p%d", f->worker, p); say_held(s, f); break;
+	case CORE_DO_SESSION_OPEN:
+		say(s, "open %s p%d", f->worker, p);
+		say_list(s, "held=", f->held, f->n_held);
+		break;
 	case CORE_DO_FILL:
 		if (f->from_start)
 			say(s, "fill %s start %d", f->queue, f->limit);
@@ -474,6 +553,10 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_ASK_HB: say(s, "hb? %s#%d", f->worker, (int)f->session); break;
+	case CORE_DO_TAKE_OVER:
+		say(s, "take over %s inc=%d beat=%d", f->master, (int)f->incarnation, (int)f->beat);
+		break;
 	case CORE_DO_DETACHED:
 		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
 		break;
@@ -481,9 +564,32 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "gone %s#%d %g", f->worker, (int)f->session, (double)f->heard_ago_ns / 1e9);
 		break;
 	case CORE_DO_RELEASE: say(s, "release t%d/%d %s", t, a, f->worker); break;
-	case CORE_DO_LEASE_BEAT: say(s, "beat %s", f->worker); say_held(s, f); break;
-	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;
-	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
+	case CORE_DO_LEASE_BEAT:
+		say(s, "beat %s", f->worker);
+		say_list(s, "held=", f->held, f->n_owned);
+		say_list(s, "slots=", f->held + f->n_owned, f->n_held - f->n_owned);
+		break;
+	case CORE_DO_KEYS: say(s, "keys from %d", (int)f->cursor); break;
+	case CORE_DO_RUNS:
+		say(s, "runs");
+		for (size_t i = 0; i < f->n_owners; i++)
+			say(s, " %s#%d:t%d/%d", f->owners[i].worker, (int)f->owners[i].session,
+			    task_number(&f->owners[i].at.task), f->owners[i].at.attempt);
+		break;
+	case CORE_DO_DISOWN: say(s, "disown t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
+	case CORE_DO_DROP_HASH: say(s, "drop hash %s", f->worker); break;
+	case CORE_DO_WELCOME:
+		say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session);
+		if (f->lease_ns != s->cfg.lease_ttl_ns || f->heartbeat_ns != s->cfg.heartbeat_ns)
+			say(s, " H=%g L=%g", (double)f->heartbeat_ns / 1e9, (double)f->lease_ns / 1e9);
+		if (f->resumed) {
+			say(s, " resumed");
+			say_list(s, "held=", f->held, f->n_held);
+		}
+		break;
+	case CORE_DO_HEARTBEAT_ACK:
+		say(s, "hback p%d n=%d%s", p, (int)f->number, f->exclusive_not_renewed ? " not-exclusive" : "");
+		break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;
 	case CORE_DO_OUTCOME_ACK: say(s, "ack t%d/%d p%d %s", t, a, p, verdicts[f->verdict]); break;
 	case CORE_DO_CLOSE_PEER: say(s, "close p%d %s", p, closes[f->close]); break;

@@ -34,6 +34,14 @@ static void on_hb(void *arg, const struct lease_hb *hb)
 	f->n_hbs++;
 }
 
+static void on_page(void *arg, const struct lease_page *page)
+{
+	struct fixture *f = arg;
+	assert_false(f->inside);
+	f->n_pages++;
+	f->page = *page;
+}
+
 static void on_state(void *arg, bool up, const char *text)
 {
 	struct fixture *f = arg;
@@ -44,7 +52,8 @@ static void on_state(void *arg, bool up, const char *text)
 	snprintf(f->state_text, sizeof(f->state_text), "%s", text);
 }
 
-static const struct lease_events events = { .on_preempted = on_preempted, .on_hb = on_hb, .on_state = on_state };
+static const struct lease_events events = { .on_preempted = on_preempted, .on_hb = on_hb, .on_page = on_page,
+					     .on_state = on_state };
 
 static void on_guard(struct loop_timer *t)
 {
@@ -185,6 +194,17 @@ const struct lease_hb *query(struct fixture *f, const char *worker)
 	UNTIL(f, f->n_hbs > n);
 	assert_int_equal(f->hb.cookie, 77);
 	return &f->hb;
+}
+
+const struct lease_page *scan(struct fixture *f, uint64_t from)
+{
+	size_t n = f->n_pages;
+	f->inside = true;
+	lease_scan(f->l, from, from + 5);
+	f->inside = false;
+	UNTIL(f, f->n_pages > n);
+	assert_true(f->page.cookie == from + 5);
+	return &f->page;
 }
 
 /* ---- looking ---- */

@@ -21,8 +21,9 @@ struct fixture {
 	struct lease *l;
 	bool inside;                 /* of a call: callbacks are forbidden */
 	int verdicts[FIXTURE_COOKIES];
-	size_t n_answers, n_hbs, n_states;
+	size_t n_answers, n_hbs, n_pages, n_states;
 	struct lease_hb hb;
+	struct lease_page page;
 	bool up;
 	char state_text[256];
 	void (*hook)(struct fixture *f); /* called in on_preempted */
@@ -60,6 +61,7 @@ void own(struct fixture *f, unsigned task, int32_t attempt, const char *worker, 
 void release(struct fixture *f, unsigned task, int32_t attempt, const char *worker);
 void beat(struct fixture *f, const char *worker, int64_t session, int64_t ttl_ns, const struct lease_held *held, size_t n);
 const struct lease_hb *query(struct fixture *f, const char *worker);
+const struct lease_page *scan(struct fixture *f, uint64_t from);
 
 /* The value as Redis has it, "" without the key; *ret_ttl_ms its TTL (-1: none). Static storage. */
 const char *look_hb(struct fixture *f, const char *worker, int64_t *ret_ttl_ms);

@@ -261,12 +261,12 @@ static void test_outcome(void **state)
 	   { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1; ready t2", "" },
 	   { "outcome p1 t1/1 tok=7 ok", "release t1/1 w1; record t1/1 tok=7; preempt t2/1 w1#1" },
 	   { "outcome p1 t1/1 tok=8 ok", "drop tok=8" },
-	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 held=t2/1" },
-	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 held=t2/1" }, /* an outcome on its way is not compared */
+	   { "hb p1 n=1 seen=1 held=t1/1", "hback p1 n=1; beat w1 slots=t2/1" },
+	   { "hb p1 n=2 seen=1", "hback p1 n=2; beat w1 slots=t2/1" }, /* an outcome on its way is not compared */
 	   { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" },
-	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 held=t2/1" }, /* the ack was on its way */
-	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 held=t2/1" },
-	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 held=t2/1" });
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; beat w1 slots=t2/1" }, /* the ack was on its way */
+	   { "hb p1 n=4 seen=1", "hback p1 n=4; beat w1 slots=t2/1" },
+	   { "hb p1 n=5 seen=1 held=t1/1", "hback p1 n=5; stop t1/1 p1 fenced; beat w1 slots=t2/1" });
 }
 
 static void test_outcome_of_an_unknown_attempt_is_the_stores_to_judge(void **state)
@@ -385,6 +385,16 @@ static void test_not_listed(void **state)
 	   { "taken t1/1 #1 fenced", "" }, { "hb p1 n=3 seen=1", "hback p1 n=3" });
 }
 
+static void test_an_outcome_in_flight_is_not_compared(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" },
+	   { "outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7" }, { "hb p1 n=1 seen=1", "hback p1 n=1" },
+	   { "hb p1 n=2 seen=1 held=t1/1", "hback p1 n=2" }, { "recorded p1 t1/1 tok=7 recorded", "ack t1/1 p1 recorded" },
+	   /* and of one that was acknowledged a heartbeat may still tell */
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3" }, { "hb p1 n=4 seen=1", "hback p1 n=4" });
+}
+
 static void test_listed_counts_as_accepted(void **state)
 {
 	script_start(&S, NULL);
@@ -413,11 +423,11 @@ static void test_adopted(void **state)
 	S.show = SHOW_BEAT;
 	GO({ "hello p1 w1 slots=3 held=t1/2,t2/1,t3/1", "open w1 p1 held=t1/2,t2/1,t3/1" },
 	   { "opened p1 w1 #4 adopt=t1/2 wish=t2/1 fence=t3/1 requeue=t4/1",
-	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1,t3/1" },
+	     "welcome p1 w1#4; stop t2/1 p1 cancelled; stop t3/1 p1 fenced; beat w1 held=t1/2,t2/1 slots=t3/1" },
 	   /* three slots are used; t4 waits */
 	   { "outcome p1 t3/1 tok=1 fail", "record t3/1 tok=1; preempt t4/2 w1#4" },
-	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1,t4/2" },
-	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2,t4/2" });
+	   { "hb p1 n=1 held=t1/2,t2/1", "hback p1 n=1; beat w1 held=t1/2,t2/1 slots=t4/2" },
+	   { "hb p1 n=2 held=t1/2", "hback p1 n=2; back t2/1 #4 unlisted; beat w1 held=t1/2 slots=t4/2" });
 }
 
 static void test_earlier_session_is_dropped(void **state)
@@ -445,6 +455,18 @@ static void test_claim_answered_after_the_session_ended(void **state)
 	GO(WORKER, { "ready t1", "preempt t1/1 w1#1" }, { "preempted t1 ok", "claim t1/1 w1#1" },
 	   { "hello p2 w1 slots=2", "open w1 p2" }, { "opened p2 w1 #2", "close p1 replaced; welcome p2 w1#2" },
 	   { "claimed t1/1 won", "back t1/1 #1 unsent" }, { "taken t1/1 #1 pending", "preempt t1/2 w1#2" });
+}
+
+/* Given out by another master, adopted here, and then a claim from an old window, which the store settles after a lost
+ * connection, finds the row with this worker and session and takes it for its own. */
+static void test_claim_that_finds_what_was_adopted(void **state)
+{
+	script_start(&S, NULL);
+	GO({ "ready t1", "" }, { "hello p1 w1 slots=2 held=t1/1", "open w1 p1 held=t1/1" },
+	   { "opened p1 w1 #3 adopt=t1/1", "welcome p1 w1#3; preempt t1/1 w1#3" }, { "preempted t1 ok", "claim t1/1 w1#3" }, { "claimed t1/1 won", "" },
+	   /* One slot is taken, not two. */
+	   { "submit t2", "preempt t2/1 w1#3" }, { "outcome p1 t1/1 tok=1 ok", "record t1/1 tok=1" },
+	   { "recorded p1 t1/1 tok=1 recorded", "ack t1/1 p1 recorded" });
 }
 
 static void test_eager_insert_answered_after_the_stream_ended(void **state)
@@ -517,8 +539,8 @@ static void test_stream_ends_while_its_session_opens(void **state)
 static void test_store_away_at_hello(void **state)
 {
 	script_start(&S, NULL);
-	GO({ "store down", "" }, { "hello p1 w1", "close p1 unavailable" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
-	   { "opened p2 w1 away", "close p2 unavailable" });
+	GO({ "store down", "" }, { "hello p1 w1", "" }, { "bye p1", "" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
+	   { "opened p2 w1 away", "close p2 away" });
 	struct core_counts n;
 	core_counts(S.core, &n);
 	assert_int_equal(n.workers, 0);
@@ -600,6 +622,14 @@ static void test_short_store_outage_does_not(void **state)
 	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "accepted p1 t1/1", "" }, { "bye p1", "" },
 	   { "wait 5", "" }, { "store down", "" }, { "wait 0.9", "" }, { "store up", "" }, { "wait 4.0", "" },
 	   { "wait 0.1", "back t1/1 #1 lost counted" });
+}
+
+/* Nobody could judge it then: it is judged when the store is back, though nothing else happens. */
+static void test_a_lease_that_ends_in_a_short_outage(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, { "wait 9.8", "" }, { "store down", "" }, { "wait 0.5", "" }, { "store up", "close p1 unavailable" });
+	core_check(S.core);
 }
 
 static void test_a_stalled_loop_lengthens_leases(void **state)
@@ -742,6 +772,33 @@ static void test_reconciler_finds_what_nobody_told(void **state)
 	   { "queues a", "fill a start 500" }, { "filled a t3,t5 end", "preempt t3/1 w1#1" });
 }
 
+/* Another master has ended t1 and t2, which nobody here can run: they must not keep t3 out for ever. */
+static void test_rows_that_the_store_lacks_leave_the_window(void **state)
+{
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.window = 4; /* a queue alone may hold two */
+	script_start(&S, &cfg);
+	S.show = SHOW_FILL;
+	GO({ "task t1 gpus=1", "" }, { "task t2 gpus=1", "" }, { "ready t1,t2,t3", "" }, WORKER, { "wait 2", "queues; due" },
+	   { "due", "" }, { "queues a", "fill a start 500" }, { "filled a t3 end", "fill a after 0/2 4" },
+	   { "filled a t3 end", "preempt t3/1 w1#1" });
+}
+
+/* And where the store has none of the queue at all. */
+static void test_rows_of_a_queue_that_the_store_lacks(void **state)
+{
+	struct core_counts n;
+	script_start(&S, NULL);
+	S.show = SHOW_FILL;
+	GO({ "ready t1", "" }, { "wait 2", "queues; due" }, { "due", "" }, { "queues", "fill a start 500" }, { "ready t2", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 2);
+	GO({ "filled a end", "" });
+	core_counts(S.core, &n);
+	assert_int_equal(n.ready, 1); /* t2 came while the answer was away */
+}
+
 static void test_late_fill_answer_of_claimed_rows(void **state)
 {
 	script_start(&S, NULL);
@@ -790,13 +847,14 @@ int main(void)
 		RUN(test_exclusive_is_recalled_when_the_worker_answers),
 		RUN(test_exclusive_recall_ends_by_the_list),
 		RUN(test_not_listed),
+		RUN(test_an_outcome_in_flight_is_not_compared),
 		RUN(test_listed_counts_as_accepted),
 		RUN(test_unknown_is_fenced),
 		RUN(test_heartbeat_of_a_replaced_stream_is_nothing),
 		RUN(test_adopted),
 		RUN(test_earlier_session_is_dropped),
 		RUN(test_numbers_start_anew_with_the_session),
-		RUN(test_claim_answered_after_the_session_ended),
+		RUN(test_claim_answered_after_the_session_ended), RUN(test_claim_that_finds_what_was_adopted),
 		RUN(test_eager_insert_answered_after_the_stream_ended),
 		RUN(test_preempt_answered_while_a_session_opens),
 		RUN(test_taken_back_and_adopted_cross),
@@ -813,6 +871,7 @@ int main(void)
 		RUN(test_deadline_is_exact),
 		RUN(test_store_outage_begins_the_count_anew),
 		RUN(test_short_store_outage_does_not),
+		RUN(test_a_lease_that_ends_in_a_short_outage),
 		RUN(test_a_stalled_loop_lengthens_leases),
 		RUN(test_in_process_worker_has_a_short_grace),
 		RUN(test_no_grace_when_many_streams_end),
@@ -825,6 +884,8 @@ int main(void)
 		RUN(test_a_flooding_queue_leaves_room),
 		RUN(test_eviction_sets_the_cursor_back),
 		RUN(test_reconciler_finds_what_nobody_told),
+		RUN(test_rows_that_the_store_lacks_leave_the_window),
+		RUN(test_rows_of_a_queue_that_the_store_lacks),
 		RUN(test_late_fill_answer_of_claimed_rows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,14 @@ static void detach_is_stored(void **state)
 	   { "draining p1 off", "detached w1#1 0" }, { "draining p1 off", "" });
 }
 
+static void detach_is_stored_when_the_store_is_back(void **state)
+{
+	script_start(&S, NULL);
+	S.show = SHOW_GONE;
+	GO(WORKER, RUNNING("t1", "1"), { "store down", "" }, { "draining p1 detach=600", "detached w1#1 600" }, { "bye p1", "" },
+	   { "wait 5; store up", "detached w1#1 600" });
+}
+
 static void detached_strays_are_left_alone(void **state)
 {
 	script_start(&S, NULL);
@@ -144,7 +152,7 @@ static void gone_is_told_once(void **state)
 	S.show = SHOW_GONE;
 	GO(WORKER, RUNNING("t1", "1"), { "bye p1", "" }, { "wait 10", "back t1/1 #1 lost counted" },
 	   { "taken t1/1 #1 pending", "gone w1#1 10" }, { "wait 60", "" },
-	   { "hello p2 w1 slots=3", "open w1 p2" }, { "opened p2 w1 away", "close p2 unavailable" }, { "wait 60", "" });
+	   { "hello p2 w1 slots=3", "open w1 p2" }, { "opened p2 w1 away", "close p2 away" }, { "wait 60", "" });
 }
 
 static void view_of_a_worker(void **state)
@@ -180,6 +188,7 @@ int main(void)
 		RUN(detach_of_an_in_process_worker_is_nothing),
 		RUN(detach_counts_no_time_of_a_stall_or_an_outage),
 		RUN(detach_is_stored),
+		RUN(detach_is_stored_when_the_store_is_back),
 		RUN(detached_strays_are_left_alone),
 		RUN(given_back_waits_for_nothing),
 		RUN(gone_is_told_once),

@@ -210,7 +210,7 @@ static bool asks(enum core_effect_type t)
 {
 	return t == CORE_DO_INSERT || t == CORE_DO_PREEMPT || t == CORE_DO_CLAIM || t == CORE_DO_RECORD ||
 	       t == CORE_DO_TAKE_BACK || t == CORE_DO_SESSION_OPEN || t == CORE_DO_FILL || t == CORE_DO_QUEUES ||
-	       t == CORE_DO_DUE || t == CORE_DO_EXPIRE || t == CORE_DO_STRAYS;
+	       t == CORE_DO_DUE || t == CORE_DO_EXPIRE || t == CORE_DO_STRAYS || t == CORE_DO_KEYS;
 }
 
 static void on_effect(const struct core_effect *f)
@@ -608,6 +608,9 @@ static void answer_reading(const struct core_effect *f)
 	} else if (f->type == CORE_DO_EXPIRE) {
 		answer_expire();
 		return;
+	} else if (f->type == CORE_DO_KEYS) {
+		ev.type = CORE_EV_KEYS;
+		ev.keys.ok = true;
 	} else if (f->type == CORE_DO_STRAYS) {
 		ev.type = CORE_EV_STRAYS;
 		ev.strays.ok = true;

@@ -111,17 +111,17 @@ static void beating(void **state)
 	int64_t ttl;
 	struct lease_slot s = slot_of(1, "w1", 7, 2);
 	assert_int_equal(preempt(f, &s), LEASE_OK);
-	const struct lease_held held[] = { { task_id(2), 5 }, { task_id(3), 0 } };
+	const struct lease_held held[] = { { task_id(2), 5, false }, { task_id(3), 4, true } };
 	beat(f, "w1", 7, 30 * NS_PER_S, held, 2);
 	assert_string_equal(look_hb(f, "w1", &ttl), "m1 7");
 	assert_ttl(ttl, 30 * NS_PER_S);
 	assert_string_equal(look_field(f, "w1", 1, &ttl), ""); /* the hash is replaced whole */
 	assert_string_equal(look_field(f, "w1", 2, &ttl), "5");
-	assert_string_equal(look_field(f, "w1", 3, &ttl), "0");
+	assert_string_equal(look_field(f, "w1", 3, &ttl), "4");
 	assert_ttl(ttl, TTK_NS);
 	assert_string_equal(look_owner(f, 2, &ttl), "w1 7 5");
 	assert_ttl(ttl, TTK_NS);
-	assert_string_equal(look_owner(f, 3, &ttl), ""); /* reserved only */
+	assert_string_equal(look_owner(f, 3, &ttl), ""); /* its slot only */
 
 	beat(f, "w1", 6, 60 * NS_PER_S, NULL, 0); /* of an older session */
 	assert_int_equal(look_held(f, "w1"), 2);
@@ -142,7 +142,7 @@ static void big_beat(void **state)
 	struct lease_stats stats;
 	int64_t ttl;
 	for (unsigned i = 0; i < N; i++)
-		held[i] = (struct lease_held){ task_id(i), (int32_t)i };
+		held[i] = (struct lease_held){ task_id(i), (int32_t)i, false };
 	beat(f, "w1", 1, 10 * NS_PER_S, held, N);
 	assert_int_equal(look_held(f, "w1"), N);
 	assert_string_equal(look_field(f, "w1", N - 1, &ttl), "9999");
@@ -177,6 +177,14 @@ static void releasing(void **state)
 	assert_string_equal(look_field(f, "w1", 2, &ttl), "");
 	assert_string_equal(look_field(f, "w2", 2, &ttl), "2");
 
+	/* An attempt is its worker's. */
+	own(f, 3, 1, "w1.a/b", 7);
+	release(f, 3, 1, "w1");
+	release(f, 3, 1, "a/b");
+	assert_string_equal(look_owner(f, 3, &ttl), "w1.a/b 7 1");
+	release(f, 3, 1, "w1.a/b");
+	assert_string_equal(look_owner(f, 3, &ttl), "");
+
 	struct lease_slot s = slot_of(5, "w3", 1, 1), t = slot_of(6, "w3", 1, 1);
 	assert_int_equal(preempt(f, &s), LEASE_OK);
 	assert_int_equal(preempt(f, &t), LEASE_FULL);
@@ -196,6 +204,128 @@ static void heartbeat_query(void **state)
 	assert_int_equal(hb->session, 12);
 	assert_string_equal(hb->master, "m1");
 	assert_ttl(hb->ttl_ns / NS_PER_MS, 10 * NS_PER_S);
+	fixture_close(f);
+}
+
+static size_t count_owner(const struct lease_page *p, unsigned task, int32_t attempt, const char *worker, int64_t session)
+{
+	struct uuid id = task_id(task);
+	size_t n = 0;
+	for (size_t i = 0; i < p->n_owners; i++) {
+		const struct lease_owner *o = &p->owners[i];
+		n += uuid_eq(&o->task, &id) && o->attempt == attempt && o->session == session && strcmp(o->worker, worker) == 0;
+	}
+	return n;
+}
+
+static void sweeping(void **state)
+{
+	struct fixture *f = open_kind(state, NULL);
+	int64_t ttl;
+	const struct lease_page *p = scan(f, 0);
+	assert_true(p->ok && p->next == 0 && p->n_owners == 0 && p->n_hashes == 0);
+
+	/* w1 beats and w2 does not; of w3 there is only a reservation. */
+	struct lease_slot s = slot_of(9, "w3", 1, 1);
+	beat(f, "w1", 7, 10 * NS_PER_S, &(const struct lease_held){ task_id(1), 5, false }, 1);
+	own(f, 2, 1, "w2", 3);
+	own(f, 3, INT32_MAX, "w2", INT64_MAX);
+	assert_int_equal(preempt(f, &s), LEASE_OK);
+	p = scan(f, 0);
+	assert_true(p->ok && p->next == 0);
+	assert_int_equal(p->n_owners, 3);
+	assert_int_equal(count_owner(p, 1, 5, "w1", 7), 1);
+	assert_int_equal(count_owner(p, 2, 1, "w2", 3), 1);
+	assert_int_equal(count_owner(p, 3, INT32_MAX, "w2", INT64_MAX), 1);
+	assert_int_equal(p->n_hashes, 1);
+	assert_string_equal(p->hashes[0], "w2");
+
+	/* All that the key says, or nothing. */
+	const struct lease_owner others[] = {
+		{ task_id(1), 4, "w1", 7 }, { task_id(1), 5, "w2", 7 }, { task_id(1), 5, "w1", 6 }, { task_id(4), 5, "w1", 7 },
+	};
+	lease_disown(f->l, others, ARRAY_LEN(others));
+	lease_drop_hash(f->l, "w1");
+	lease_drop_hash(f->l, "w3");
+	lease_drop_hash(f->l, "nobody");
+	fixture_settle(f);
+	assert_string_equal(look_owner(f, 1, &ttl), "w1 7 5");
+	assert_string_equal(look_field(f, "w1", 1, &ttl), "5");
+	assert_string_equal(look_field(f, "w3", 9, &ttl), "0");
+	assert_string_equal(look_owner(f, 2, &ttl), "w2 3 1");
+
+	const struct lease_owner gone[] = { { task_id(1), 5, "w1", 7 }, { task_id(3), INT32_MAX, "w2", INT64_MAX } };
+	lease_disown(f->l, gone, ARRAY_LEN(gone));
+	lease_drop_hash(f->l, "w2");
+	fixture_settle(f);
+	assert_string_equal(look_owner(f, 1, &ttl), "");
+	assert_string_equal(look_owner(f, 3, &ttl), "");
+	assert_int_equal(look_held(f, "w2"), 0);
+	assert_int_equal(look_held(f, "w1"), 1); /* its field stays: the beat is the hash's */
+	p = scan(f, 0);
+	assert_int_equal(p->n_owners, 1);
+	assert_int_equal(p->n_hashes, 0);
+	fixture_close(f);
+}
+
+/* Every key on one page at least, though some go and others come meanwhile. */
+static void sweeping_pages(void **state)
+{
+	enum { N = 3000 };
+	static struct lease_held held[N];
+	static size_t seen[N];
+	struct fixture *f = open_kind(state, NULL);
+	for (unsigned i = 0; i < N; i++)
+		held[i] = (struct lease_held){ task_id(i), 1, false };
+	beat(f, "w1", 1, 100 * NS_PER_S, held, N);
+	memset(seen, 0, sizeof(seen));
+	uint64_t next = 0;
+	size_t pages = 0;
+	do {
+		const struct lease_page *p = scan(f, next);
+		assert_true(p->ok);
+		assert_true(p->n_owners < N / 4);
+		pages++;
+		next = p->next;
+		for (size_t i = 0; i < p->n_owners; i++) {
+			unsigned n;
+			memcpy(&n, p->owners[i].task.b + 12, sizeof(n));
+			if (n >= N)
+				continue;
+			seen[n]++;
+			if (n % 2)
+				lease_disown(f->l, &p->owners[i], 1);
+		}
+		own(f, (unsigned)(N + pages), 1, "w2", 1);
+		own(f, 2, 1, "w1", 1); /* written anew, in its old place */
+	} while (next);
+	assert_true(pages >= N / 1024);
+	for (size_t i = 0; i < N; i++)
+		assert_true(seen[i] >= 1);
+	fixture_settle(f);
+	for (size_t i = 0; i < 10; i++) {
+		int64_t ttl;
+		assert_string_equal(look_owner(f, (unsigned)i, &ttl), i % 2 ? "" : "w1 1 1");
+	}
+	fixture_close(f);
+}
+
+static void scan_again(struct fixture *f)
+{
+	if (f->n_pages < 3)
+		lease_scan(f->l, 0, 1);
+}
+
+static void sweeping_from_callback(void **state)
+{
+	struct fixture *f = open_kind(state, NULL);
+	own(f, 2, 1, "w2", 3);
+	struct lease_slot s = slot_of(1, "w1", 1, 100);
+	f->hook = scan_again;
+	lease_preempt(f->l, &s, 1);
+	UNTIL(f, f->n_pages == 1);
+	assert_int_equal(count_owner(&f->page, 2, 1, "w2", 3), 1);
+	lease_scan(f->l, 0, 1); /* its answer never comes */
 	fixture_close(f);
 }
 
@@ -275,7 +405,7 @@ static void groups(void **state)
 	assert_string_equal(look_field(f, "w1", 700, &ttl), "4");
 
 	/* A beat is the whole truth of its moment: what came before it in the turn is not done after it. */
-	struct lease_held held = { task_id(5000), 1 };
+	struct lease_held held = { task_id(5000), 1, false };
 	lease_own(f->l, owners + 900, 10);
 	lease_beat(f->l, &(struct lease_beat){ .worker = "w1", .master = "m1", .session = 1, .lease_ttl_ns = NS_PER_S, .held = &held, .n_held = 1 });
 	lease_own(f->l, owners + 900, 1);
@@ -332,6 +462,7 @@ static void free_from_callback(void **state)
 	struct fixture *f = open_kind(state, NULL);
 	struct lease_slot s = slot_of(0, "w1", 1, 100);
 	f->hook = free_it;
+	lease_scan(f->l, 0, 1);
 	lease_query_hb(f->l, "w1", 77); /* its answer is due in the same delivery and must not come */
 	lease_preempt(f->l, &s, 1);
 	lease_query_hb(f->l, "w1", 77);
@@ -339,6 +470,7 @@ static void free_from_callback(void **state)
 	size_t n = f->n_hbs;
 	loop_turn(f->loop, false);
 	assert_int_equal(f->n_hbs, n);
+	assert_int_equal(f->n_pages, 0);
 	fixture_close(f);
 }
 
@@ -376,7 +508,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(preempt_writes), BOTH(verdicts),        BOTH(session_numbers),      BOTH(owning),
 		BOTH(beating),        BOTH(big_beat),        BOTH(releasing),            BOTH(heartbeat_query),
-		BOTH(expiry),         BOTH(batches),         BOTH(groups), BOTH(pending_bound), BOTH(calls_from_callbacks),
+		BOTH(expiry),         BOTH(batches),         BOTH(groups), BOTH(sweeping), BOTH(sweeping_pages), BOTH(sweeping_from_callback), BOTH(pending_bound), BOTH(calls_from_callbacks),
 		BOTH(free_from_callback), BOTH(free_with_work_pending),
 	};
 	return cmocka_run_group_tests(tests, start_redis, stop_redis);

@@ -1,5 +1,6 @@
 /* The lease table in Redis when Redis is away, full, slow, forgetful, or not Redis at all. */
 #include "server/lease/redis/redis.h"
+#include "server/lease/redis/scan.h"
 #include "server/lease/redis/scripts.h"
 #include "server/lease/redis/url.h"
 
@@ -56,7 +57,7 @@ static void key_names(void **state)
 		"reins:task:{01020304-0506-7708-890a-000001000000}:workerId",
 	};
 	own(f, 1, 1, "gpu-1", 1);
-	beat(f, "gpu-1", 1, NS_PER_S, &(const struct lease_held){ task_id(1), 1 }, 1);
+	beat(f, "gpu-1", 1, NS_PER_S, &(const struct lease_held){ task_id(1), 1, false }, 1);
 	redisReply *r = redis_server_ask(&server, "KEYS *");
 	assert_int_equal(r->elements, ARRAY_LEN(names));
 	freeReplyObject(r);
@@ -69,6 +70,146 @@ static void key_names(void **state)
 	assert_string_equal(r->str, "hash");
 	freeReplyObject(r);
 	fixture_close(f);
+}
+
+/* ---- sweeping ---- */
+
+/* Whatever lies beside our keys, or under their names: it is not on a page, and not touched. */
+static void sweep_among_others(void **state)
+{
+	struct fixture *f = open_with(NULL);
+	static const char *const names[] = {
+		"reins:task:{}:workerId", "reins:task:{1}:workerId", "reins:task:{01020304-0506-7708-890a-00000100000g}:workerId",
+		"reins:worker:{}:task", "reins:worker:{a b}:task", "reins:worker:{x", "reins:", "other:worker:{w1}:task",
+		"other:task:{01020304-0506-7708-890a-000002000000}:workerId", "task", "reins:worker:{\xff}:task",
+	};
+	static const char *const values[] = {
+		"", " ", "w1", "w1 1", " 1 1", "w1  1", "w1 1 ", "w1 1 1x", "w1 1 -1", "w1 1 2147483648", "w1 9223372036854775808 1",
+		"a b 1 1", "\xff 1 1",
+	};
+	own(f, 1, 1, "w1", 7);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		redis_server_do(&server, "SET %s 1", names[i]);
+	redis_server_do(&server, "LPUSH reins:task:{01020304-0506-7708-890a-000003000000}:workerId x");
+	redis_server_do(&server, "SET reins:worker:{w9}:task x"); /* no hash, but where one would be: it goes, as ours */
+	redis_server_do(&server, "SETRANGE reins:task:{01020304-0506-7708-890a-000004000000}:workerId 3000000 x");
+	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+		redis_server_do(&server, "SET reins:task:{01020304-0506-7708-890a-000005000000}:workerId %s", values[i]);
+		const struct lease_page *p = scan(f, 0);
+		assert_true(p->ok);
+		assert_int_equal(p->n_owners, 1);
+		assert_int_equal(p->n_hashes, 2);
+	}
+	assert_int_equal(f->n_states, 1);
+	assert_true(lease_is_up(f->l));
+	fixture_close(f);
+}
+
+/* A prefix is a text, whatever it means as a pattern. */
+static void sweep_pattern(void **state)
+{
+	static const char *const prefixes[] = { "reins:", "", "a*b:", "[x]?:", "back\\slash:", "^-]:" };
+	char pattern[128], name[128];
+	redis_server_do(&server, "FLUSHALL");
+	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
+		snprintf(name, sizeof(name), "%stask:{1}:workerId", prefixes[i]);
+		redis_server_do(&server, "SET %s 1", name);
+		snprintf(name, sizeof(name), "%sworker:{1}:task", prefixes[i]);
+		redis_server_do(&server, "SET %s 1", name);
+		snprintf(name, sizeof(name), "%sworker:{1}:hb", prefixes[i]);
+		redis_server_do(&server, "SET %s 1", name);
+	}
+	redis_server_do(&server, "SET aXXb:worker:{1}:task 1");
+	redis_server_do(&server, "SET xY:worker:{1}:task 1");
+	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
+		redis_scan_pattern(prefixes[i], strlen(prefixes[i]), pattern);
+		redisReply *r = redis_server_ask(&server, "KEYS %s", pattern);
+		assert_int_equal(r->elements, *prefixes[i] ? 2 : 2 * ARRAY_LEN(prefixes) + 2);
+		freeReplyObject(r);
+	}
+	redis_server_do(&server, "FLUSHALL");
+}
+
+/* A page costs the same in a table of other people's keys. */
+static void sweep_large_table(void **state)
+{
+	enum { N = 100000 };
+	struct fixture *f = open_with(NULL);
+	redis_server_do(&server, "EVAL %s 0 %d", "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, 1) end", N);
+	own(f, 1, 1, "w1", 7);
+	redis_server_do(&server, "CONFIG RESETSTAT");
+	size_t pages = 0, found = 0;
+	uint64_t next = 0;
+	do {
+		const struct lease_page *p = scan(f, next);
+		assert_true(p->ok);
+		next = p->next;
+		found += p->n_owners;
+		pages++;
+	} while (next);
+	assert_true(found >= 1);
+	assert_in_range(pages, N / 512, N / 64);
+	assert_int_equal(calls_of("scan"), pages);
+	assert_in_range(calls_of("getrange"), 1, 2);
+	redis_server_do(&server, "FLUSHALL");
+	fixture_close(f);
+}
+
+static void sweep_while_away(void **state)
+{
+	struct fixture *f = open_with(&(struct fixture_options){ .timeout_ns = 50 * NS_PER_MS });
+	own(f, 1, 1, "w1", 7);
+	kill(server.pid, SIGSTOP);
+	assert_false(scan(f, 0)->ok);
+	UNTIL(f, !f->up);
+	assert_false(scan(f, 0)->ok);
+	own(f, 1, 1, "w1", 7);
+	lease_disown(f->l, &(const struct lease_owner){ task_id(1), 1, "w1", 7 }, 1);
+	lease_drop_hash(f->l, "w1");
+	assert_int_equal(dropped(f), 3);
+	kill(server.pid, SIGCONT);
+	UNTIL(f, f->up);
+	assert_int_equal(scan(f, 0)->n_owners, 1);
+	/* Who may not look is not refused the rest. */
+	redis_server_do(&server, "ACL SETUSER default -scan");
+	assert_false(scan(f, 0)->ok);
+	redis_server_do(&server, "ACL SETUSER default +scan -getrange");
+	assert_int_equal(scan(f, 0)->n_owners, 0);
+	redis_server_do(&server, "ACL SETUSER default +getrange");
+	assert_true(lease_is_up(f->l));
+	assert_int_equal(scan(f, 0)->n_owners, 1);
+	fixture_close(f);
+}
+
+/* What a reply says, as text of the protocol, to the names that are taken from it; -1: it is refused. */
+static int names_in(const char *text)
+{
+	struct redis_scan s;
+	redis_scan_init(&s);
+	redis_scan_begin(&s, 0);
+	redisReader *reader = redisReaderCreate();
+	void *reply = NULL;
+	redisReaderFeed(reader, text, strlen(text));
+	assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+	int n = redis_scan_names(&s, "r:", 2, reply) ? (int)s.n : -1;
+	if (reply)
+		freeReplyObject(reply);
+	redisReaderFree(reader);
+	redis_scan_done(&s);
+	return n;
+}
+
+static void sweep_replies(void **state)
+{
+	assert_int_equal(names_in("*2\r\n$1\r\n0\r\n*0\r\n"), 0);
+	assert_int_equal(names_in("*2\r\n$20\r\n18446744073709551615\r\n*1\r\n$17\r\nr:worker:{w}:task\r\n"), 1);
+	assert_int_equal(names_in("*2\r\n$1\r\n0\r\n*3\r\n:1\r\n$-1\r\n$17\r\nx:worker:{w}:task\r\n"), 0);
+	static const char *const wrong[] = {
+		"*2\r\n$20\r\n18446744073709551616\r\n*0\r\n", "*2\r\n$0\r\n\r\n*0\r\n", "*2\r\n$2\r\n-1\r\n*0\r\n",
+		"*2\r\n:0\r\n*0\r\n", "*1\r\n$1\r\n0\r\n", "*2\r\n$1\r\n0\r\n$1\r\n0\r\n", ":0\r\n", "-ERR no\r\n", "$-1\r\n", "",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		assert_int_equal(names_in(wrong[i]), -1);
 }
 
 static void script_flush(void **state)
@@ -116,7 +257,7 @@ static void flushall(void **state)
 {
 	struct fixture *f = open_with(NULL);
 	int64_t ttl;
-	const struct lease_held held[] = { { task_id(1), 1 }, { task_id(2), 2 } };
+	const struct lease_held held[] = { { task_id(1), 1, false }, { task_id(2), 2, false } };
 	beat(f, "w1", 7, 10 * NS_PER_S, held, 2);
 	redis_server_do(&server, "FLUSHALL");
 	beat(f, "w1", 7, 10 * NS_PER_S, held, 2);
@@ -575,6 +716,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(key_names),     cmocka_unit_test(script_flush), cmocka_unit_test(flushall),
+		cmocka_unit_test(sweep_among_others), cmocka_unit_test(sweep_pattern), cmocka_unit_test(sweep_large_table),
+		cmocka_unit_test(sweep_while_away), cmocka_unit_test(sweep_replies),
 		cmocka_unit_test(out_of_memory), cmocka_unit_test(foreign_key),  cmocka_unit_test(read_only),
 		cmocka_unit_test(stopped),       cmocka_unit_test(loop_stood_still), cmocka_unit_test(killed),       cmocka_unit_test(never_there),
 		cmocka_unit_test(by_name),       cmocka_unit_test(passwords),    cmocka_unit_test(urls),

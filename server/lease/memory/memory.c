@@ -2,7 +2,9 @@
 #include "server/lease/memory/memory.h"
 
 #include "server/lease/answers.h"
+#include "server/lease/page.h"
 
+#include <assert.h>
 #include <errno.h>
 
 struct lease_memory {
@@ -13,6 +15,9 @@ struct lease_memory {
 	struct lease_table *table;
 	struct answers answers;
 	size_t max_pending;
+	struct page page;
+	bool scanning; /* a page is wanted: gathered in the flush */
+	uint64_t scan_from, scan_cookie;
 	struct lease_stats stats;
 };
 
@@ -63,6 +68,29 @@ static void memory_query_hb(struct lease *l, const char *worker, uint64_t cookie
 	loop_mark(m->loop, &m->dirty);
 }
 
+static void memory_scan(struct lease *l, uint64_t from, uint64_t cookie)
+{
+	struct lease_memory *m = self(l);
+	assert(!m->scanning);
+	m->scanning = true;
+	m->scan_from = from;
+	m->scan_cookie = cookie;
+	loop_mark(m->loop, &m->dirty);
+}
+
+static void memory_disown(struct lease *l, const struct lease_owner *items, size_t n)
+{
+	struct lease_memory *m = self(l);
+	for (size_t i = 0; i < n; i++)
+		lease_table_disown(m->table, loop_now_mono_ns(m->loop), &items[i]);
+}
+
+static void memory_drop_hash(struct lease *l, const char *worker)
+{
+	struct lease_memory *m = self(l);
+	lease_table_drop_hash(m->table, loop_now_mono_ns(m->loop), worker);
+}
+
 static bool memory_is_up(const struct lease *l)
 {
 	return true;
@@ -72,12 +100,18 @@ static void memory_stats(const struct lease *l, struct lease_stats *ret)
 {
 	const struct lease_memory *m = container_of(l, const struct lease_memory, base);
 	*ret = m->stats;
-	ret->pending = (int64_t)(m->answers.len + m->answers.n_hbs);
+	ret->pending = (int64_t)(m->answers.len + m->answers.n_hbs + m->scanning);
 }
 
 static void flush(struct loop_dirty *d)
 {
 	struct lease_memory *m = container_of(d, struct lease_memory, dirty);
+	if (m->scanning) {
+		m->scanning = false;
+		page_clear(&m->page);
+		uint64_t next = lease_table_scan(m->table, loop_now_mono_ns(m->loop), m->scan_from, &m->page);
+		answers_set_page(&m->answers, &m->page, m->scan_cookie, next);
+	}
 	answers_deliver(&m->answers);
 }
 
@@ -86,6 +120,7 @@ static void bury(struct loop_grave *g)
 	struct lease_memory *m = container_of(g, struct lease_memory, grave);
 	lease_table_free(m->table);
 	answers_done(&m->answers);
+	page_done(&m->page);
 	free(m);
 }
 
@@ -103,6 +138,9 @@ static const struct lease_ops ops = {
 	.release = memory_release,
 	.beat = memory_beat,
 	.query_hb = memory_query_hb,
+	.scan = memory_scan,
+	.disown = memory_disown,
+	.drop_hash = memory_drop_hash,
 	.is_up = memory_is_up,
 	.stats = memory_stats,
 	.free = memory_free,
@@ -117,6 +155,7 @@ struct lease *lease_memory_new(struct loop *loop, const struct lease_memory_conf
 	m->max_pending = cfg->max_pending ? cfg->max_pending : 65536;
 	m->table = lease_table_new(cfg->task_key_ttl_ns, cfg->max_keys ? cfg->max_keys : 4000000);
 	answers_init(&m->answers, events, arg);
+	page_init(&m->page);
 	loop_dirty_init(&m->dirty, LOOP_WORK, flush);
 	return &m->base;
 }

@@ -1,7 +1,9 @@
 /* Owns one entry per worker (hb and hash, on a heap by the later end of the two) and one per owner key
- * (on a list by its end: all have the same TTL).  Every call first drops what has run out, so memory follows
+ * (on a list by its end: all have the same TTL); both on one list by age, along which a scan goes.  Every call first drops what has run out, so memory follows
  * the number of live keys without a timer. */
 #include "server/lease/memory/table.h"
+
+#include "server/lease/page.h"
 
 #include "common/base/heap.h"
 #include "common/base/list.h"
@@ -10,6 +12,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A worker or an owner key: `serial` grows along the list. */
+struct aged {
+	struct list node;
+	uint64_t serial;
+	bool is_owner;
+};
 
 struct field {
 	struct map_node node;
@@ -20,6 +29,7 @@ struct field {
 struct worker {
 	struct map_node node;
 	struct heap_node by_end;
+	struct aged aged;
 	int64_t end;       /* max of the two below */
 	int64_t hb_end;    /* 0: no hb */
 	int64_t hash_end;  /* 0: no hash */
@@ -32,6 +42,7 @@ struct worker {
 struct owner {
 	struct map_node node;
 	struct list by_end;
+	struct aged aged;
 	int64_t end;
 	struct uuid task;
 	int64_t session;
@@ -45,6 +56,9 @@ struct lease_table {
 	struct map workers, owners;
 	struct heap worker_ends;
 	struct list owner_ends;
+	struct list by_age;
+	uint64_t serial;
+	struct aged *scanned; /* where the last page ended, while it is there: the next one need not look for it */
 };
 
 static bool ends_first(const struct heap_node *a, const struct heap_node *b)
@@ -61,7 +75,22 @@ struct lease_table *lease_table_new(int64_t task_key_ttl_ns, size_t max_keys)
 	map_init(&t->owners);
 	heap_init(&t->worker_ends, ends_first);
 	list_init(&t->owner_ends);
+	list_init(&t->by_age);
 	return t;
+}
+
+static void aged_add(struct lease_table *t, struct aged *a, bool is_owner)
+{
+	a->serial = ++t->serial;
+	a->is_owner = is_owner;
+	list_push_back(&t->by_age, &a->node);
+}
+
+static void aged_remove(struct lease_table *t, struct aged *a)
+{
+	list_remove(&a->node);
+	if (t->scanned == a)
+		t->scanned = NULL;
 }
 
 static void drop_fields(struct lease_table *t, struct worker *w)
@@ -80,6 +109,7 @@ static void drop_worker(struct lease_table *t, struct worker *w)
 	drop_fields(t, w);
 	map_remove(&t->workers, &w->node);
 	heap_remove(&t->worker_ends, &w->by_end);
+	aged_remove(t, &w->aged);
 	free(w);
 	t->size--;
 }
@@ -88,6 +118,7 @@ static void drop_owner(struct lease_table *t, struct owner *o)
 {
 	map_remove(&t->owners, &o->node);
 	list_remove(&o->by_end);
+	aged_remove(t, &o->aged);
 	free(o->worker);
 	free(o);
 	t->size--;
@@ -154,6 +185,7 @@ static struct worker *get_worker(struct lease_table *t, int64_t now, const char 
 	heap_node_init(&w->by_end);
 	map_put(&t->workers, &w->node, w->id, len);
 	heap_push(&t->worker_ends, &w->by_end);
+	aged_add(t, &w->aged, false);
 	t->size++;
 	return w;
 }
@@ -212,10 +244,15 @@ enum lease_verdict lease_table_preempt(struct lease_table *t, int64_t now, const
 	return r < 0 ? LEASE_DOWN : LEASE_OK;
 }
 
+static struct owner *find_owner(const struct lease_table *t, const struct uuid *task)
+{
+	struct map_node *n = map_get(&t->owners, task, sizeof(*task));
+	return n ? container_of(n, struct owner, node) : NULL;
+}
+
 static int set_owner(struct lease_table *t, int64_t now, const struct lease_owner *owner)
 {
-	struct map_node *n = map_get(&t->owners, &owner->task, sizeof(owner->task));
-	struct owner *o = n ? container_of(n, struct owner, node) : NULL;
+	struct owner *o = find_owner(t, &owner->task);
 	if (!o) {
 		if (t->size >= t->max)
 			return -ENOSPC;
@@ -223,6 +260,7 @@ static int set_owner(struct lease_table *t, int64_t now, const struct lease_owne
 		o->task = owner->task;
 		list_init(&o->by_end);
 		map_put(&t->owners, &o->node, &o->task, sizeof(o->task));
+		aged_add(t, &o->aged, true);
 		t->size++;
 	}
 	if (!o->worker || strcmp(o->worker, owner->worker) != 0) {
@@ -256,9 +294,9 @@ int lease_table_own(struct lease_table *t, int64_t now, const struct lease_owner
 void lease_table_release(struct lease_table *t, int64_t now, const struct lease_owner *owner)
 {
 	purge(t, now);
-	struct map_node *n = map_get(&t->owners, &owner->task, sizeof(owner->task));
-	if (n && container_of(n, struct owner, node)->attempt == owner->attempt)
-		drop_owner(t, container_of(n, struct owner, node));
+	struct owner *o = find_owner(t, &owner->task);
+	if (o && o->attempt == owner->attempt && strcmp(o->worker, owner->worker) == 0)
+		drop_owner(t, o);
 	struct worker *w = find_worker(t, now, owner->worker);
 	struct field *f = w ? find_field(w, &owner->task) : NULL;
 	if (!f || f->attempt != owner->attempt)
@@ -286,11 +324,57 @@ int lease_table_beat(struct lease_table *t, int64_t now, const struct lease_beat
 		const struct lease_held *h = &beat->held[i];
 		struct lease_owner o = { .task = h->task, .attempt = h->attempt, .worker = beat->worker, .session = beat->session };
 		r = set_field(t, w, now, &h->task, h->attempt);
-		if (r == 0 && h->attempt > 0)
+		if (r == 0 && !h->slot_only)
 			r = set_owner(t, now, &o);
 	}
 	moved(t, w);
 	return r;
+}
+
+/* ---- sweeping ---- */
+
+static struct list *behind(const struct lease_table *t, uint64_t from)
+{
+	if (t->scanned && t->scanned->serial == from)
+		return t->scanned->node.next;
+	struct list *n = t->by_age.next;
+	while (n != &t->by_age && container_of(n, struct aged, node)->serial <= from)
+		n = n->next;
+	return n;
+}
+
+uint64_t lease_table_scan(struct lease_table *t, int64_t now, uint64_t from, struct page *ret)
+{
+	purge(t, now);
+	struct list *n = behind(t, from);
+	for (size_t i = 0; n != &t->by_age && i < LEASE_TABLE_PAGE; i++, n = n->next) {
+		t->scanned = container_of(n, struct aged, node);
+		if (t->scanned->is_owner) {
+			const struct owner *o = container_of(t->scanned, struct owner, aged);
+			page_add_owner(ret, &o->task, o->attempt, o->session, o->worker, strlen(o->worker));
+		} else {
+			const struct worker *w = container_of(t->scanned, struct worker, aged);
+			if (w->hb_end <= now && w->hash_end > now)
+				page_add_hash(ret, w->id, strlen(w->id));
+		}
+	}
+	return n == &t->by_age ? 0 : t->scanned->serial;
+}
+
+void lease_table_disown(struct lease_table *t, int64_t now, const struct lease_owner *owner)
+{
+	purge(t, now);
+	struct owner *o = find_owner(t, &owner->task);
+	if (o && o->attempt == owner->attempt && o->session == owner->session && strcmp(o->worker, owner->worker) == 0)
+		drop_owner(t, o);
+}
+
+void lease_table_drop_hash(struct lease_table *t, int64_t now, const char *worker)
+{
+	purge(t, now);
+	struct worker *w = find_worker(t, now, worker);
+	if (w && !w->hb_end)
+		drop_worker(t, w);
 }
 
 void lease_table_hb(struct lease_table *t, int64_t now, const char *worker, struct lease_hb *ret)
@@ -321,10 +405,9 @@ int lease_table_owner(struct lease_table *t, int64_t now, const struct uuid *tas
 		      int64_t *ret_ttl_ns)
 {
 	purge(t, now);
-	struct map_node *n = map_get(&t->owners, task, sizeof(*task));
-	if (!n)
+	const struct owner *o = find_owner(t, task);
+	if (!o)
 		return -ENOENT;
-	const struct owner *o = container_of(n, struct owner, node);
 	*ret = (struct lease_owner){ .task = o->task, .attempt = o->attempt, .worker = o->worker, .session = o->session };
 	*ret_ttl_ns = o->end - now;
 	return 0;

@@ -25,6 +25,14 @@ int lease_table_beat(struct lease_table *t, int64_t now, const struct lease_beat
 /* Everything but the cookie. */
 void lease_table_hb(struct lease_table *t, int64_t now, const char *worker, struct lease_hb *ret);
 
+/* The owner keys and the workers with a hash and without an hb among the next LEASE_TABLE_PAGE entries, oldest first, behind
+ * `from` (0: from the start); where to go on, 0 when that was the last. */
+#define LEASE_TABLE_PAGE 256
+struct page;
+uint64_t lease_table_scan(struct lease_table *t, int64_t now, uint64_t from, struct page *ret);
+void lease_table_disown(struct lease_table *t, int64_t now, const struct lease_owner *owner);
+void lease_table_drop_hash(struct lease_table *t, int64_t now, const char *worker);
+
 /* Looks of tests. -ENOENT without the key; ret->worker belongs to the table until its next call. */
 int lease_table_field(struct lease_table *t, int64_t now, const char *worker, const struct uuid *task,
 		      int32_t *ret_attempt, int64_t *ret_ttl_ns) MUST_CHECK;

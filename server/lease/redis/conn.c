@@ -22,6 +22,7 @@
 /* No reply of ours is longer; against a peer that isn't Redis. */
 #define REPLY_MAX ((size_t)1 << 20)
 #define ARRAY_MAX 16
+#define NAMES_MAX 65536 /* in the second half of SCAN's reply */
 
 enum conn_state { WAITING, RESOLVING, CONNECTING, GREETING, UP };
 enum greeting { GREET_AUTH, GREET_SELECT, GREET_PROBE, GREET_LOAD };
@@ -105,7 +106,8 @@ static void *(*create_array)(const redisReadTask *, int);
 
 static void *create_small_array(const redisReadTask *task, int elements)
 {
-	return elements <= ARRAY_MAX ? create_array(task, elements) : NULL;
+	int max = !task->parent ? ARRAY_MAX : !task->parent->parent ? NAMES_MAX : 0;
+	return elements <= max ? create_array(task, elements) : NULL;
 }
 
 static redisReader *reader_new(void)

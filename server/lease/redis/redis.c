@@ -5,7 +5,9 @@
 #include "server/lease/answers.h"
 #include "server/lease/redis/conn.h"
 #include "server/lease/redis/gather.h"
+#include "server/lease/redis/scan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
@@ -16,7 +18,7 @@
 #define WORKER_MAX GATHER_WORKER_MAX
 #define CONNECT_TIMEOUT (1 * NS_PER_S)
 
-enum kind { KIND_PREEMPT, KIND_HB, KIND_WRITE, KIND_RELEASE };
+enum kind { KIND_PREEMPT, KIND_HB, KIND_WRITE, KIND_RELEASE, KIND_SCAN, KIND_SCAN_ITEM };
 
 struct lease_redis {
 	struct lease base;
@@ -26,12 +28,15 @@ struct lease_redis {
 	struct answers answers;
 	struct loop_dirty deliver;
 	struct gather gather;
+	struct redis_scan scan;
+	struct loop_dirty ask; /* SCAN has named keys: what they hold */
 	struct list preempting; /* groups whose answer is on its way; the command's cookie points there */
 	size_t n_slots, max_slots; /* gathered or on the way */
 	struct loop_dirty emit;
 	struct loop_grave grave;
 	char prefix[PREFIX_MAX + 1];
 	size_t prefix_len;
+	char scan_pattern[2 * PREFIX_MAX + 8];
 	int64_t task_key_ttl_ms;
 	bool refusing;  /* connected, but Redis takes no writes */
 	bool told, told_up, failed_once;
@@ -124,16 +129,21 @@ static void end_write(struct lease_redis *r)
 		r->stats.dropped++;
 }
 
+static void put_owner_value(struct lease_redis *r, const char *worker, int64_t session, int32_t attempt)
+{
+	char value[WORKER_MAX + 64];
+	int len = snprintf(value, sizeof(value), "%s %" PRId64 " %" PRId32, worker, session, attempt);
+	redis_wire_put(r->wire, value, (size_t)len);
+}
+
 static void put_owner(struct lease_redis *r, const struct uuid *task, const char *worker, int64_t session, int32_t attempt)
 {
 	struct key key;
-	char value[WORKER_MAX + 64];
 	task_key(r, task, &key);
-	int len = snprintf(value, sizeof(value), "%s %" PRId64 " %" PRId32, worker, session, attempt);
 	redis_wire_begin(r->wire, KIND_WRITE, 0, SCRIPTS, 5);
 	redis_wire_str(r->wire, "SET");
 	redis_wire_put(r->wire, key.text, key.len);
-	redis_wire_put(r->wire, value, (size_t)len);
+	put_owner_value(r, worker, session, attempt);
 	redis_wire_str(r->wire, "PX");
 	redis_wire_i64(r->wire, r->task_key_ttl_ms);
 	end_write(r);
@@ -303,7 +313,8 @@ static void redis_release(struct lease *l, const struct lease_owner *items, size
 			continue;
 		}
 		task_key(r, &o->task, &key);
-		begin_on_key(r, KIND_RELEASE, 0, SCRIPT_RELEASE_OWNER, &key, 1);
+		begin_on_key(r, KIND_RELEASE, 0, SCRIPT_RELEASE_OWNER, &key, 2);
+		redis_wire_str(r->wire, o->worker);
 		redis_wire_i64(r->wire, o->attempt);
 		end_write(r);
 		add(r, GATHER_RELEASE, o->worker, 0, &o->task, o->attempt, 0);
@@ -330,7 +341,7 @@ static void redis_beat(struct lease *l, const struct lease_beat *b)
 	}
 	end_write(r);
 	for (size_t i = 0; i < b->n_held; i++)
-		if (b->held[i].attempt > 0)
+		if (!b->held[i].slot_only)
 			put_owner(r, &b->held[i].task, b->worker, b->session, b->held[i].attempt);
 	redis_conn_kick(r->conn);
 }
@@ -350,6 +361,118 @@ static void redis_query_hb(struct lease *l, const char *worker, uint64_t cookie)
 	}
 	answers_add_hb(&r->answers, &(struct lease_hb){ .cookie = cookie, .presence = LEASE_UNKNOWN });
 	loop_mark(r->loop, &r->deliver);
+}
+
+/* ---- sweeping ---- */
+
+static void scan_done(struct lease_redis *r, bool ok)
+{
+	r->scan.busy = false;
+	answers_set_page(&r->answers, ok ? &r->scan.page : NULL, r->scan.cookie, r->scan.next);
+	loop_mark(r->loop, &r->deliver);
+}
+
+static void scan_items_done(struct lease_redis *r)
+{
+	if (r->scan.busy && r->scan.asked && r->scan.n_answered == r->scan.n)
+		scan_done(r, !r->scan.failed);
+}
+
+/* All at once, in this turn's pipeline.  An owner key is read by GETRANGE: whatever is there, the reply is short. */
+static void ask_items(struct loop_dirty *d)
+{
+	struct lease_redis *r = container_of(d, struct lease_redis, ask);
+	struct redis_scan *s = &r->scan;
+	struct key key;
+	if (!redis_conn_up(r->conn)) {
+		scan_done(r, false);
+		return;
+	}
+	s->asked = true;
+	for (size_t i = 0; i < s->n; i++) {
+		const struct redis_scan_item *it = &s->items[i];
+		if (it->worker)
+			worker_key(r, it->worker, "hb", &key);
+		else
+			task_key(r, &it->task, &key);
+		redis_wire_begin(r->wire, KIND_SCAN_ITEM, i, SCRIPTS, it->worker ? 2 : 4);
+		redis_wire_str(r->wire, it->worker ? "EXISTS" : "GETRANGE");
+		redis_wire_put(r->wire, key.text, key.len);
+		if (!it->worker) {
+			redis_wire_str(r->wire, "0");
+			redis_wire_str(r->wire, SCAN_VALUE_END);
+		}
+		if (redis_wire_end(r->wire) < 0)
+			redis_scan_item_reply(s, i, NULL);
+	}
+	scan_items_done(r);
+	redis_conn_kick(r->conn);
+}
+
+static void redis_scan(struct lease *l, uint64_t from, uint64_t cookie)
+{
+	struct lease_redis *r = self(l);
+	char cursor[24];
+	assert(!r->scan.busy);
+	redis_scan_begin(&r->scan, cookie);
+	if (!redis_conn_up(r->conn)) {
+		scan_done(r, false);
+		return;
+	}
+	int len = snprintf(cursor, sizeof(cursor), "%" PRIu64, from);
+	redis_wire_begin(r->wire, KIND_SCAN, 0, SCRIPTS, 6);
+	redis_wire_str(r->wire, "SCAN");
+	redis_wire_put(r->wire, cursor, (size_t)len);
+	redis_wire_str(r->wire, "MATCH");
+	redis_wire_str(r->wire, r->scan_pattern);
+	redis_wire_str(r->wire, "COUNT");
+	redis_wire_str(r->wire, SCAN_COUNT);
+	if (redis_wire_end(r->wire) < 0)
+		scan_done(r, false);
+	redis_conn_kick(r->conn);
+}
+
+static void redis_disown(struct lease *l, const struct lease_owner *items, size_t n)
+{
+	struct lease_redis *r = self(l);
+	for (size_t i = 0; i < n; i++) {
+		const struct lease_owner *o = &items[i];
+		struct key key;
+		if (!usable(r, o->worker)) {
+			r->stats.dropped++;
+			continue;
+		}
+		task_key(r, &o->task, &key);
+		begin_on_key(r, KIND_RELEASE, 0, SCRIPT_DISOWN, &key, 1);
+		put_owner_value(r, o->worker, o->session, o->attempt);
+		end_write(r);
+	}
+	redis_conn_kick(r->conn);
+}
+
+static void redis_drop_hash(struct lease *l, const char *worker)
+{
+	struct lease_redis *r = self(l);
+	if (!usable(r, worker)) {
+		r->stats.dropped++;
+		return;
+	}
+	begin_on_worker(r, KIND_RELEASE, 0, SCRIPT_DROP_HASH, worker, 0);
+	end_write(r);
+	redis_conn_kick(r->conn);
+}
+
+/* A refusal of these says nothing of writes: the table goes on, its old keys end by their TTL. */
+static void scan_reply(struct lease_redis *r, const struct redis_op *op, const redisReply *reply)
+{
+	if (op->kind == KIND_SCAN_ITEM) {
+		redis_scan_item_reply(&r->scan, (size_t)op->cookie, reply);
+		scan_items_done(r);
+	} else if (!redis_scan_names(&r->scan, r->prefix, r->prefix_len, reply)) {
+		scan_done(r, false);
+	} else {
+		loop_mark(r->loop, &r->ask);
+	}
 }
 
 /* ---- replies ---- */
@@ -431,6 +554,10 @@ static bool on_reply(void *arg, const struct redis_op *op, const redisReply *rep
 	bool wrote = reply && op->kind == KIND_WRITE;
 	if (reply)
 		histogram_add(&r->stats.took, loop_now_mono_ns(r->loop) - op->sent_mono_ns);
+	if (op->kind == KIND_SCAN || op->kind == KIND_SCAN_ITEM) {
+		scan_reply(r, op, reply);
+		return false;
+	}
 	if (op->script == SCRIPT_BEAT && reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 2)
 		r->stats.missing++;
 	r->stats.refused += error;
@@ -491,7 +618,7 @@ static void redis_stats(const struct lease *l, struct lease_stats *ret)
 {
 	const struct lease_redis *r = container_of(l, const struct lease_redis, base);
 	*ret = r->stats;
-	ret->pending = (int64_t)(r->wire->n_ops + r->gather.groups.len);
+	ret->pending = (int64_t)(r->wire->n_ops + r->gather.groups.len + r->scan.busy);
 }
 
 /* ---- life ---- */
@@ -504,6 +631,7 @@ static void bury(struct loop_grave *g)
 	while ((n = list_pop_front(&r->preempting)))
 		gather_give_back(&r->gather, container_of(n, struct gather_group, node));
 	gather_done(&r->gather);
+	redis_scan_done(&r->scan);
 	free(r);
 }
 
@@ -513,6 +641,7 @@ static void redis_free(struct lease *l)
 	r->answers.closed = true;
 	redis_conn_free(r->conn);
 	loop_unmark(&r->emit);
+	loop_unmark(&r->ask);
 	loop_unmark(&r->deliver);
 	loop_bury(r->loop, &r->grave, bury);
 }
@@ -523,6 +652,9 @@ static const struct lease_ops ops = {
 	.release = redis_release,
 	.beat = redis_beat,
 	.query_hb = redis_query_hb,
+	.scan = redis_scan,
+	.disown = redis_disown,
+	.drop_hash = redis_drop_hash,
 	.is_up = redis_is_up,
 	.stats = redis_stats,
 	.free = redis_free,
@@ -555,8 +687,11 @@ int lease_redis_new(struct loop *loop, const struct lease_redis_config *cfg, con
 	answers_init(&r->answers, events, arg);
 	loop_dirty_init(&r->deliver, LOOP_WORK, deliver);
 	gather_init(&r->gather);
+	redis_scan_init(&r->scan);
+	redis_scan_pattern(r->prefix, r->prefix_len, r->scan_pattern);
 	list_init(&r->preempting);
 	loop_dirty_init(&r->emit, LOOP_LEASE, on_emit);
+	loop_dirty_init(&r->ask, LOOP_LEASE, ask_items);
 	/* No worker has an empty id: this key never exists. */
 	worker_key(r, "", "hb", &probe);
 	const struct redis_conn_config conn = {

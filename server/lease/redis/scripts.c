@@ -46,10 +46,9 @@ const char *const redis_scripts[SCRIPTS] = {
 		"return 0\n",
 	[SCRIPT_RELEASE_OWNER] =
 		"local owner = redis.call('GET', KEYS[1])\n"
-		"if owner and string.match(owner, ' (%d+)$') == ARGV[1] then\n"
-		"  return redis.call('DEL', KEYS[1])\n"
-		"end\n"
-		"return 0\n",
+		"local worker, attempt = string.match(owner or '', '^(.*) %d+ (%d+)$')\n"
+		"return worker == ARGV[1] and attempt == ARGV[2] and redis.call('DEL', KEYS[1]) or 0\n",
+	[SCRIPT_DISOWN] = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0\n",
 	[SCRIPT_RELEASE_FIELDS] =
 		"local tasks, gone = {}, {}\n"
 		"for i = 1, #ARGV, 2 do\n"
@@ -76,4 +75,5 @@ const char *const redis_scripts[SCRIPTS] = {
 	[SCRIPT_HB] =
 		("local hb = redis.call('GET', KEYS[1])\n"
 		 "return hb and { hb, redis.call('PTTL', KEYS[1]) }\n"),
+	[SCRIPT_DROP_HASH] = "return redis.call('EXISTS', KEYS[1]) == 0 and redis.call('DEL', KEYS[2]) or 0\n",
 };

@@ -10,10 +10,12 @@ enum redis_script {
 	SCRIPT_PREEMPT,       /* hb, hash; master, session, lease ms, slots, hash ms, then task and attempt of each → one
 	                         digit for each: 0 taken, 1 newer session, 2 full */
 	SCRIPT_OWN_FIELDS,    /* hb, hash; session, hash ms, then task and attempt of each */
-	SCRIPT_RELEASE_OWNER, /* owner; attempt */
+	SCRIPT_RELEASE_OWNER, /* owner; worker, attempt */
+	SCRIPT_DISOWN,        /* owner; all that it says */
 	SCRIPT_RELEASE_FIELDS, /* hash; task and attempt of each */
 	SCRIPT_BEAT,          /* hb, hash; master, session, lease ms, hash ms, then task and attempt of each held */
 	SCRIPT_HB,            /* hb → nil, or its value and what PTTL says */
+	SCRIPT_DROP_HASH,     /* hb, hash: the latter goes if the former is not there */
 	SCRIPTS
 };
 

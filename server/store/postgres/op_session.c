@@ -1,6 +1,6 @@
 /* SESSION_OPEN: the next session number of a worker, and its rows against its list, in one transaction:
- * the number; running rows that it lists get the number; open ones that it lists run again; what is
- * left with an older number goes back, except exclusive tasks of another instance, whose lease runs on.
+ * the number; running rows that it lists get the number, and no shorter lease than the session has; open ones that it lists
+ * run again; what is left with an older number goes back, except exclusive tasks of another instance, whose lease runs on.
  * Several workers share a batch: after a master's restart they all come at once. */
 #include <errno.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static const char number_sql[] =
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define HELD                                                                                                     \
-	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, w.session, w.instance FROM "                \
-	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, worker) CROSS JOIN LATERAL "   \
+	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, i.lease_ns AS least, w.session, w.instance FROM " \
+	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int8[]) AS i(ord, task_id, attempt, worker, lease_ns) CROSS JOIN LATERAL " \
 	"(SELECT w.session, w.instance FROM worker w WHERE w.id = i.worker COLLATE \"C\" OFFSET 0) w) "
 
 /* Where an attempt's log ends, octet_length doesn't read the bytes; and what is not kept of it. */
@@ -31,13 +31,14 @@ static const char number_sql[] =
 	"coalesce((SELECT max(n.number) FROM metric n WHERE n.task_id = " of ".task_id AND n.attempt = " of ".attempt), 0)"
 
 static const char adopt_sql[] = HELD
-	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
+	"UPDATE running r SET session = h.session, instance = h.instance, lease_ns = greatest(r.lease_ns, h.least) FROM h WHERE "
+	"r.task_id = ANY ($2::uuid[]) AND "
 	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
 	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r") ", " METRICS_END("r");
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
-	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM h "
+	", r.at, a.counted, a.dispatched_at, a.started_at, greatest(a.lease_ns, h.least) AS lease_ns, a.devices FROM h "
 	"CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = h.task_id OFFSET 0) t "
 	"CROSS JOIN LATERAL (SELECT r.*, r.ctid AS at FROM ready r WHERE r.queue = t.queue AND r.neg_priority = "
 	"t.neg_priority AND r.seq = t.seq AND r.attempt = h.attempt AND r.open_worker = h.worker COLLATE \"C\" OFFSET 0 "
@@ -153,6 +154,7 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, all[i].at.task.b);
 		pg_int4(ps, 2, all[i].at.attempt);
 		pg_text(ps, 3, op_at(b, all[i].ord)->worker);
+		pg_int8(ps, 4, op_at(b, all[i].ord)->lease_ns);
 	}
 	return true;
 }
@@ -264,8 +266,8 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 
 const struct pg_stmt pg_session_stmts[5] = {
 	{number_sql, "tuty", build_number, read_number},
-	{adopt_sql, "4u4t", build_held, read_adopted},
-	{reopen_sql, "4u4t", build_held, read_adopted},
+	{adopt_sql, "4u4t8", build_held, read_adopted},
+	{reopen_sql, "4u4t8", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},
 	{waiting_sql, "4t", build_waiting, read_waiting},
 };

@@ -98,6 +98,15 @@ static size_t session_bytes(const struct store_op *op)
 	return 200 + o->n_held * 64 + (o->hello ? o->hello->len : 0);
 }
 
+static size_t runs_bytes(const struct store_op *op)
+{
+	const struct store_runs *o = OP(store_runs, op);
+	size_t n = 100;
+	for (size_t i = 0; i < o->n; i++)
+		n += 64 + strlen(o->at[i].worker);
+	return n;
+}
+
 static bool session_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
 {
 	const char *w = OP(store_session_open, op)->worker;
@@ -131,6 +140,17 @@ static bool beat_key(const struct store_op *op, const void **at, const void **re
 	return one_key(at, m, strlen(m), ret, ret_len);
 }
 
+static bool take_over_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
+{
+	const char *m = OP(store_take_over, op)->master;
+	return one_key(at, m, strlen(m), ret, ret_len);
+}
+
+static int take_over_order(const struct store_op *a, const struct store_op *b)
+{
+	return strcmp(OP(store_take_over, a)->master, OP(store_take_over, b)->master);
+}
+
 #define STMTS(kind) .name = #kind, .stmts = pg_##kind##_stmts, .n_stmts = (int)ARRAY_LEN(pg_##kind##_stmts)
 
 const struct pg_kind pg_kinds[PG_KINDS] = {
@@ -149,6 +169,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_DUE] = {STMTS(due), .max_ops = 1},
 	[STORE_EXPIRE] = {STMTS(expire), .max_ops = 1},
 	[STORE_STRAYS] = {STMTS(strays), .max_ops = 1},
+	[STORE_RUNS] = {STMTS(runs), .max_ops = 1, .bytes = runs_bytes},
 	[STORE_LOG_APPEND] = {STMTS(log_append), .kept = true, .in_order = true, .bytes = log_append_bytes},
 	[STORE_LOG_READ] = {STMTS(log_read), .reads = true, .max_ops = 16},
 	[STORE_METRICS] = {STMTS(metrics), .kept = true, .in_order = true, .bytes = metrics_bytes},
@@ -161,5 +182,6 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
+	[STORE_TAKE_OVER] = {STMTS(take_over), .key = take_over_key, .order = take_over_order},
 	[PG_KIND_PARTITIONS] = {STMTS(partitions), .max_ops = 1},
 };

@@ -72,6 +72,7 @@ void sq_queues_run(struct sq_ctx *x, struct store_op *op);
 void sq_due_run(struct sq_ctx *x, struct store_op *op);
 void sq_expire_run(struct sq_ctx *x, struct store_op *op);
 void sq_strays_run(struct sq_ctx *x, struct store_op *op);
+void sq_runs_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_append_run(struct sq_ctx *x, struct store_op *op);
 void sq_log_read_run(struct sq_ctx *x, struct store_op *op);
 /* Where the attempt's log ends, and the bytes before that are not kept; ret_dropped may be NULL. */
@@ -88,6 +89,7 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);

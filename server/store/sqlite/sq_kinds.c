@@ -48,6 +48,15 @@ static size_t metrics_bytes(const struct store_op *op)
 	return n;
 }
 
+static size_t runs_bytes(const struct store_op *op)
+{
+	const struct store_runs *o = OP(store_runs, op);
+	size_t n = BASE_COST;
+	for (size_t i = 0; i < o->n; i++)
+		n += 64 + strlen(o->at[i].worker);
+	return n;
+}
+
 const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_INSERT] = {SQ_WRITE, sq_insert_run, insert_bytes, false},
 	[STORE_CLAIM] = {SQ_WRITE, sq_claim_run, NULL, false},
@@ -62,6 +71,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_DUE] = {SQ_WRITE, sq_due_run, NULL, false},
 	[STORE_EXPIRE] = {SQ_WRITE, sq_expire_run, NULL, false},
 	[STORE_STRAYS] = {SQ_READ, sq_strays_run, NULL, false},
+	[STORE_RUNS] = {SQ_READ, sq_runs_run, runs_bytes, false},
 	[STORE_LOG_APPEND] = {SQ_LOG, sq_log_append_run, append_bytes, true},
 	[STORE_LOG_READ] = {SQ_READ, sq_log_read_run, NULL, false},
 	[STORE_METRICS] = {SQ_LOG, sq_metrics_run, metrics_bytes, true},
@@ -74,6 +84,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
+	[STORE_TAKE_OVER] = {SQ_WRITE, sq_take_over_run, NULL, false},
 };
 
 int32_t sq_op_items(const struct store_op *op)

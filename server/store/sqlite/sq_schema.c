@@ -84,12 +84,15 @@ static const char logs_2[] =
 	"CREATE TABLE metric (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, point BLOB NOT NULL, "
 	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
 
+/* As in the schema for Postgres, version 3. */
+static const char tasks_3[] = "ALTER TABLE master ADD COLUMN process BLOB;";
+
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[2];
+	const char *migrations[3];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 2, {tasks_1, tasks_2}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 3, {tasks_1, tasks_2, tasks_3}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
