@@ -342,6 +342,7 @@ def test_what_waits_is_bounded(make_cluster):
         m = metrics(cluster)
         assert m['reins_store_queued_operations'] <= 100 == m['reins_store_queued_operations_limit']
         assert m['reins_store_queue_full_total'] >= 300
+        seen_while_away(cluster)
     back(cluster)
     ids = {cluster.submit(key=k).id for k in calls}
     assert len(ids) == 400 and len(cluster.list_all(page_size=1000)) == 401
