@@ -21,6 +21,7 @@ struct common_conf {
 	char *server, *token, *tls_ca, *tls_cert, *tls_key;
 	char *output;
 	int64_t deadline; /* ns; 0: not given */
+	int64_t keepalive; /* ns */
 };
 
 /* Last rows of each command's table. */
@@ -39,6 +40,9 @@ struct common_conf {
 	  .help = "Your own certificate (PEM), with --tls-key. Environment: REINS_TLS_CERT." },                      \
 	{ "tls-key", SETTING_STRING, offsetof(struct common_conf, tls_key), "FILE",                                  \
 	  .help = "Key (PEM) of --tls-cert. Environment: REINS_TLS_KEY." },                                          \
+	{ "keepalive", SETTING_DURATION, offsetof(struct common_conf, keepalive), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S, \
+	  .help = "After so long without a word from the server it is asked whether it is there; without an answer in the same " \
+		  "time, 20s at most, the connection counts as lost." },                                              \
 	{ "deadline", SETTING_DURATION, offsetof(struct common_conf, deadline), NULL,                                \
 	  .help = "Give up after this time (exit code 124). Not given: 30s for an answer, no limit for waiting." }
 

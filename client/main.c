@@ -76,6 +76,7 @@ static int run_connected(const struct command *cmd, struct cli *cli, const void 
 					  .ca_file = cli->conf->tls_ca,
 					  .cert_file = cli->conf->tls_cert,
 					  .key_file = cli->conf->tls_key,
+					  .keepalive_ns = cli->conf->keepalive,
 					  .user_agent = "reins/" REINS_VERSION };
 	struct loop_signal *sigint = NULL, *sigterm = NULL;
 	struct client_error e;

@@ -20,6 +20,9 @@ static const struct setting table[] = {
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for no client certificate." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
+	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
+		  "most, its connection ends. Peers may send up to 50 PINGs a second themselves." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
 	  .help = "After SIGTERM: how long calls in flight may take." },
 
@@ -31,6 +34,13 @@ static const struct setting table[] = {
 	  .help = "Start on a file although its tasks were moved to another store, and take that mark away: for going back. "
 		  "A master on the other store must not be started any more." },
 	{ "store-connections", SETTING_INT, S(store_connections), NULL, "3", 2, 32, .help = "Connections to Postgres." },
+	{ "store-timeout", SETTING_DURATION, S(store_timeout_ns), NULL, "10s", 100 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "Longest that Postgres may take for a statement; after half as long again without an answer a connection is "
+		  "given up, and a client's call without a deadline ends with UNAVAILABLE after twice as long." },
+	{ "store-queue", SETTING_INT, S(store_queue), NULL, "200000", 100, 100000000,
+	  .help = "Operations that may wait for the store; over it clients are told UNAVAILABLE, and workers keep what they have." },
+	{ "store-queue-bytes", SETTING_SIZE, S(store_queue_bytes), NULL, "512MiB", 16 * MIB, INT64_C(1) << 40,
+	  .help = "What these may hold in memory." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
 	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
@@ -45,6 +55,9 @@ static const struct setting table[] = {
 	  .help = "How often a worker says that it is alive. At most a third of lease-ttl." },
 	{ "lease-ttl", SETTING_DURATION, S(lease_ttl_ns), NULL, "10s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "A worker counts as lost this long after its last heartbeat." },
+	{ "heartbeat-rate", SETTING_INT, S(heartbeat_rate), NULL, "1000", 0, 1000000,
+	  .help = "Heartbeats a second that this master is to get: new sessions beyond are given a longer heartbeat-interval and "
+		  "lease-ttl, by the same factor (10000 workers: 5). 0: no limit." },
 	{ "accept-timeout", SETTING_DURATION, S(accept_timeout_ns), NULL, "5s", 10 * NS_PER_MS, 3600 * NS_PER_S,
 	  .help = "A dispatch that is not accepted by then is recalled." },
 	{ "disconnect-grace", SETTING_DURATION, S(disconnect_grace_ns), NULL, "1s", 0, 3600 * NS_PER_S,
@@ -54,9 +67,9 @@ static const struct setting table[] = {
 	{ "reconcile-interval", SETTING_DURATION, S(reconcile_interval_ns), NULL, "2s", 100 * NS_PER_MS, 3600 * NS_PER_S,
 	  .help = "PendingTaskReconciler: how often pending rows are looked for that nobody told us of." },
 	{ "master-ttl", SETTING_DURATION, S(master_ttl_ns), NULL, "30s", NS_PER_S, 86400 * NS_PER_S,
-	  .help = "A master that shows no life in the store for this long has its workers' tasks judged by others." },
+	  .help = "A master that shows no life in the store for this long has its workers' tasks judged by others, a lease later. At least twice heartbeat-interval." },
 	{ "master-ttl-exclusive", SETTING_DURATION, S(master_ttl_exclusive_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,
-	  .help = "The same for exclusive tasks." },
+	  .help = "The same for exclusive tasks. A master that can't write to the store stops renewing their leases after 0.9 of it. At least master-ttl." },
 	{ "lost-limit", SETTING_INT, S(lost_limit), NULL, "3", 1, 1000,
 	  .help = "The loss of a worker with this number makes the task FAILED." },
 	{ "window", SETTING_INT, S(window), NULL, "20000", 100, 10000000, .help = "Ready tasks kept in memory, over all queues." },
@@ -131,6 +144,15 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 {
 	if (c->heartbeat_interval_ns > c->lease_ttl_ns / 3) {
 		snprintf(ret_err, cap, "heartbeat-interval: more than a third of lease-ttl; a worker must be able to miss two beats");
+		return -1;
+	}
+	if (c->master_ttl_ns / 2 < c->heartbeat_interval_ns) {
+		snprintf(ret_err, cap, "master-ttl: less than twice the heartbeat-interval, at which masters beat too; one that is late once "
+			 "would lose its workers to another");
+		return -1;
+	}
+	if (c->master_ttl_exclusive_ns < c->master_ttl_ns) {
+		snprintf(ret_err, cap, "master-ttl-exclusive: less than master-ttl");
 		return -1;
 	}
 	/* A task goes out whole in GetTask: its spec, its result, and what else is said of it and its attempts. */

@@ -1,6 +1,6 @@
 /* reinsd: puts the parts together, and takes them apart again at SIGTERM.
  *
- *   settings ─▶ loop ─▶ store, lease table ─▶ engine (core) ─▶ services ─▶ gRPC server ─▶ listeners */
+ *   settings ─▶ loop ─▶ store, lease table ─▶ engine (core) ─▶ services ─▶ gRPC and HTTP/1.1 servers ─▶ listeners */
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
 #include <signal.h>
@@ -19,6 +19,7 @@
 #include "server/engine/engine.h"
 #include "server/lease/memory/memory.h"
 #include "server/lease/redis/redis.h"
+#include "server/monitor/monitor.h"
 #include "server/move/move.h"
 #include "server/notify.h"
 #include "server/rpc/rpc.h"
@@ -37,10 +38,13 @@ struct server {
 	struct engine *engine;
 	struct rpc rpc;
 	struct grpc_server *grpc;
+	struct http1_server *http1;
+	struct monitor monitor;
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
 	bool stopping, lost;
+	int drained; /* of the two servers */
 };
 
 static void on_store_state(void *arg, bool up, const char *text)
@@ -54,7 +58,7 @@ static void on_store_state(void *arg, bool up, const char *text)
 	}
 }
 
-static void on_grpc_log(void *app, const char *peer, const char *text)
+static void tell_connection(const char *peer, const char *text)
 {
 	static struct log_repeats repeats;
 	const char *port = strrchr(peer, ':');
@@ -70,11 +74,22 @@ static void on_grpc_log(void *app, const char *peer, const char *text)
 		log_info("grpc", NULL, "%s: %s", peer, text);
 }
 
+static void on_grpc_log(void *app, const char *peer, const char *text) { tell_connection(peer, text); }
+static void on_http1_log(void *app, const char *peer, const char *text) { tell_connection(peer, text); }
+
+static void on_http1(void *app, struct stream *stream, const void *data, size_t len)
+{
+	http1_server_adopt(container_of(app, struct server, rpc)->http1, stream, data, len);
+}
+
 static int open_store(struct server *s)
 {
 	char err[200];
 	struct stores_options o = {
 		.connections = (int32_t)s->cfg.store_connections,
+		.timeout_ns = s->cfg.store_timeout_ns,
+		.max_queued = s->cfg.store_queue,
+		.max_queued_bytes = s->cfg.store_queue_bytes,
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.max_log_sum = s->cfg.max_log_sum,
 		.log_retention_ns = s->cfg.log_retention_ns,
@@ -93,6 +108,11 @@ static void on_lease_answers(void *arg, const struct lease_answer *answers, size
 	engine_lease_events.on_preempted(((struct server *)arg)->engine, answers, n);
 }
 
+static void on_lease_hb(void *arg, const struct lease_hb *hb)
+{
+	engine_lease_events.on_hb(((struct server *)arg)->engine, hb);
+}
+
 static void on_lease_state(void *arg, bool up, const char *text)
 {
 	engine_on_lease_state(((struct server *)arg)->engine, up, text);
@@ -103,7 +123,7 @@ static void on_lease_page(void *arg, const struct lease_page *page)
 	engine_lease_events.on_page(((struct server *)arg)->engine, page);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_page = on_lease_page,
+static const struct lease_events lease_events = { .on_preempted = on_lease_answers, .on_hb = on_lease_hb, .on_page = on_lease_page,
 						  .on_state = on_lease_state };
 
 static int open_lease(struct server *s)
@@ -158,6 +178,7 @@ static int open_engine(struct server *s)
 	core_config_default(&ec.core);
 	ec.core.heartbeat_ns = s->cfg.heartbeat_interval_ns;
 	ec.core.lease_ttl_ns = s->cfg.lease_ttl_ns;
+	ec.core.heartbeat_rate = s->cfg.heartbeat_rate;
 	ec.core.accept_timeout_ns = s->cfg.accept_timeout_ns;
 	ec.core.disconnect_grace_ns = s->cfg.disconnect_grace_ns;
 	ec.core.reconcile_ns = s->cfg.reconcile_interval_ns;
@@ -178,6 +199,7 @@ static int open_services(struct server *s)
 	s->rpc = (struct rpc){
 		.engine = s->engine,
 		.loop = s->loop,
+		.store_wait_ns = 2 * s->cfg.store_timeout_ns,
 		.started_wall_us = clock_wall_us(),
 		.store_kind = stores_kind(s->cfg.store),
 		.lease_kind = strcmp(s->cfg.lease, "memory") == 0 ? "memory" : "redis",
@@ -200,10 +222,26 @@ static int open_services(struct server *s)
 		.app = &s->rpc,
 		.max_connections = (int)s->cfg.max_connections,
 		.on_log = on_grpc_log,
+		.on_http1 = on_http1,
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
-	return grpc_server_new(s->loop, &gc, &s->grpc);
+	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
+	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
+	if (rc)
+		return rc;
+	struct http1_server_config hc = {
+		.routes = monitor_routes,
+		.n_routes = monitor_n_routes,
+		.about = "Over HTTP/1.1 there are /healthz, /readyz and /metrics; gRPC is spoken over HTTP/2 with prior knowledge.",
+		.app = &s->monitor,
+		.on_log = on_http1_log,
+	};
+	http1_limits_default(&hc.limits);
+	rc = http1_server_new(s->loop, &hc, &s->http1);
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1 };
+	monitor_init(&s->monitor);
+	return rc;
 }
 
 /* What everybody forgets is that certificates end. */
@@ -232,7 +270,7 @@ static int listen_on(struct server *s, const char *text)
 		return -EINVAL;
 	}
 	if (e.tls && !s->tls) {
-		static const char *const alpn[] = { "h2" };
+		static const char *const alpn[] = { "h2", "http/1.1" };
 		struct tls_config tc = {
 			.server = true,
 			.cert_file = s->cfg.tls_cert,
@@ -240,7 +278,7 @@ static int listen_on(struct server *s, const char *text)
 			.ca_file = s->cfg.client_ca,
 			.require_client_cert = s->cfg.client_ca != NULL,
 			.alpn = alpn,
-			.n_alpn = 1,
+			.n_alpn = ARRAY_LEN(alpn),
 		};
 		if (tls_context_new(&tc, err, sizeof(err), &s->tls)) {
 			fprintf(stderr, "reinsd: listen: %s: %s\n", text, err);
@@ -279,11 +317,14 @@ static int listen_on(struct server *s, const char *text)
 
 /* ---- ends ---- */
 
-static void on_drained(void *app)
+static void drained_one(struct server *s)
 {
-	struct server *s = container_of(app, struct server, rpc);
-	loop_stop(s->loop);
+	if (++s->drained == 2)
+		loop_stop(s->loop);
 }
+
+static void on_grpc_drained(void *app) { drained_one(container_of(app, struct server, rpc)); }
+static void on_http1_drained(void *app) { drained_one(container_of(app, struct server, monitor)); }
 
 static void on_stop(void *arg, int signo)
 {
@@ -298,7 +339,8 @@ static void on_stop(void *arg, int signo)
 		 signo);
 	notify_stopping();
 	rpc_drain(&s->rpc);
-	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_drained);
+	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_grpc_drained);
+	http1_server_drain(s->http1, on_http1_drained);
 }
 
 static void tell_reloaded(const struct server *s)
@@ -369,9 +411,13 @@ static int start(struct server *s)
 static void stop(struct server *s)
 {
 	grpc_server_free(s->grpc);
+	http1_server_free(s->http1);
+	monitor_done(&s->monitor);
 	store_free(s->store);
 	lease_free(s->lease);
 	engine_free(s->engine);
+	if (s->rpc.engine)
+		rpc_done(&s->rpc);
 	loop_signal_free(s->on_term);
 	loop_signal_free(s->on_int);
 	loop_signal_free(s->on_hup);

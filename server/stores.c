@@ -21,7 +21,10 @@ static int open_postgres(struct loop *loop, const char *url, const struct stores
 	pg_store_config_default(&c);
 	c.url = url;
 	c.connections = o->connections;
+	c.statement_timeout_ns = o->timeout_ns;
 	c.lost_limit = o->lost_limit;
+	c.max_queued = (int32_t)o->max_queued;
+	c.max_queued_bytes = o->max_queued_bytes;
 	c.log_retention_ns = o->log_retention_ns;
 	c.on_state = o->on_state;
 	c.on_state_arg = o->on_state_arg;
@@ -40,6 +43,8 @@ static int open_sqlite(struct loop *loop, const char *url, const struct stores_o
 	sqlite_store_config_default(&c);
 	c.path = url + strlen(SQLITE_SCHEME);
 	c.lost_limit = o->lost_limit;
+	c.max_queued = (int32_t)o->max_queued;
+	c.max_queued_bytes = o->max_queued_bytes;
 	c.max_log_bytes = o->max_log_sum;
 	c.ignore_moved = o->ignore_moved;
 	c.on_state = o->on_state;

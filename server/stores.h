@@ -6,6 +6,8 @@
 
 struct stores_options {
 	int32_t connections; /* Postgres */
+	int64_t max_queued, max_queued_bytes; /* operations that wait, and what they hold */
+	int64_t timeout_ns;  /* Postgres: of a statement */
 	int32_t lost_limit;
 	int64_t max_log_sum, log_retention_ns; /* SQLite: bytes of all tasks' logs */
 	bool ignore_moved;   /* SQLite: see sqlite_store_config */

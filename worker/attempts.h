@@ -167,8 +167,8 @@ void attempts_stop(struct attempts *s, const char *task_id, int32_t number, Rein
 void attempts_verdict(struct attempts *s, const char *task_id, int32_t number, bool fenced);
 void attempts_log_stored(struct attempts *s, const char *task_id, int32_t number, int64_t offset);
 void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number, bool on);
-/* In Welcome: send the log again from there, and the points behind that one. */
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored, int64_t metrics_stored);
+/* In Welcome: send the log again from there, and the points behind that one; its lease may be longer than it was. */
+void attempts_adopted(struct attempts *s, const Reins__V1__AdoptedAttempt *adopted);
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits);
 /* A heartbeat encoded at this time was acknowledged and renews exclusive leases. */
 void attempts_renewed(struct attempts *s, int64_t encoded_boot_ns);

@@ -139,14 +139,17 @@ void attempts_follow_log(struct attempts *s, const char *task_id, int32_t number
 	attempts_log_news(a);
 }
 
-void attempts_adopted(struct attempts *s, const char *task_id, int32_t number, int64_t log_stored_to,
-		      int64_t metrics_stored)
+void attempts_adopted(struct attempts *s, const Reins__V1__AdoptedAttempt *adopted)
 {
-	struct attempt *a = attempts_find(s, task_id, number);
+	struct attempt *a = attempts_find(s, adopted->task_id, adopted->attempt);
+	int64_t lease;
 	if (!a)
 		return;
-	logs_rewind(&a->log, log_stored_to);
-	metrics_reader_rewind(&a->metrics, metrics_stored);
+	logs_rewind(&a->log, adopted->log_stored);
+	metrics_reader_rewind(&a->metrics, adopted->metrics_stored);
+	/* Who beats more rarely needs the longer one; a shorter one than it runs on is a mistake, and nobody's gain. */
+	if (adopted->lease_ttl && pb_duration_ns(adopted->lease_ttl, &lease) == 0 && lease > a->lease.length_ns)
+		lease_rule_set(&a->lease, lease, a->kill_grace_ns);
 }
 
 void attempts_set_limits(struct attempts *s, const Reins__V1__WorkerLimits *limits)

@@ -36,6 +36,8 @@ static void forget_call(struct session *s)
 	loop_timer_stop(&s->heartbeat_timer);
 	loop_timer_stop(&s->ack_timer);
 	loop_unmark(&s->dirty);
+	if (!list_empty(&s->hello)) /* not all of it was sent: it opened nothing */
+		s->unsettled = s->was_unsettled;
 	session_drop_hello(s);
 	if (s->state == SESSION_UP) {
 		s->last_number = s->number;
@@ -100,14 +102,15 @@ static void on_welcome(struct session *s, const Reins__V1__Welcome *w)
 			return;
 	}
 	for (size_t i = 0; i < w->n_adopted; i++)
-		attempts_adopted(s->cfg.attempts, w->adopted[i]->task_id, w->adopted[i]->attempt, w->adopted[i]->log_stored,
-				 w->adopted[i]->metrics_stored);
+		attempts_adopted(s->cfg.attempts, w->adopted[i]);
 	if (!w->last)
 		return;
 	s->state = SESSION_UP;
+	s->unsettled = false;
 	s->heartbeat_due = true;
 	s->say_draining = s->draining;
-	log_session(LOG_INFO, s, "open: master %s, %zu attempts held", w->master_id, s->cfg.attempts->n_held);
+	log_session(LOG_INFO, s, "%s: master %s, %zu attempts held", s->number == s->last_number ? "goes on" : "open", w->master_id,
+		    s->cfg.attempts->n_held);
 	s->cfg.on_welcome(s->cfg.arg, s->lease_ns);
 	attempts_session_up(s->cfg.attempts);
 	session_news(s);
@@ -214,6 +217,8 @@ static void on_status(void *arg, const struct grpc_status *status)
 	struct session *s = stream->session;
 	if (s) {
 		s->call = NULL;
+		if (s->state == SESSION_HELLO && status->code == STATUS_UNAVAILABLE && status->retry_after_ms > 0)
+			s->unsettled = s->was_unsettled;
 		end(s, status->code, status->message[0] ? status->message : "the master ended the stream");
 	}
 	free(stream);
@@ -294,6 +299,9 @@ int session_open(struct session *s, struct grpc_channel *ch)
 	s->last_dispatch = 0;
 	s->heartbeat_number = s->acked_number = 0;
 	s->heartbeat_due = false;
+	s->hellos++;
+	s->was_unsettled = s->unsettled;
+	s->unsettled = true;
 	memset(s->sent, 0, sizeof(s->sent));
 	session_make_hello(s);
 	loop_mark(s->cfg.loop, &s->dirty);

@@ -31,7 +31,7 @@ struct client {
 	char server[300];
 	char authority[300];
 	char *token, *user_agent;
-	int64_t connect_timeout_ns;
+	int64_t connect_timeout_ns, keepalive_ns;
 	struct loop_timer timer;
 	bool interrupted;
 
@@ -147,6 +147,7 @@ int client_new(struct loop *loop, const struct client_config *cfg, struct client
 	}
 	c->token = cfg->token ? xstrdup(cfg->token) : NULL;
 	c->user_agent = xstrdup(cfg->user_agent ? cfg->user_agent : "reins-client/" REINS_VERSION);
+	c->keepalive_ns = cfg->keepalive_ns ? cfg->keepalive_ns : KEEPALIVE_NS;
 	c->connect_timeout_ns = cfg->connect_timeout_ns ? cfg->connect_timeout_ns : CONNECT_TIMEOUT_NS;
 	*ret = c;
 	return 0;
@@ -259,7 +260,7 @@ static int connect_to(struct client *c, const struct endpoint_addr *addr, int64_
 		.arg = c,
 	};
 	grpc_limits_default(&cfg.limits);
-	cfg.limits.keepalive_ns = KEEPALIVE_NS;
+	grpc_limits_set_keepalive(&cfg.limits, c->keepalive_ns);
 	cfg.limits.idle_ns = 0;
 	cfg.limits.max_message = GRPC_MESSAGE_MAX;
 	c->link = LINK_CONNECTING;

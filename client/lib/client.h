@@ -28,6 +28,7 @@ struct client_config {
 	const char *cert_file; /* the client's own certificate and key, both or none */
 	const char *key_file;
 	const char *user_agent;
+	int64_t keepalive_ns; /* see grpc_limits_set_keepalive; 0: 30 s */
 	int64_t connect_timeout_ns; /* look-up and all addresses together; 0: 10 s */
 };
 

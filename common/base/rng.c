@@ -49,6 +49,12 @@ static void seed_once(void)
 	rng_seed(&process_rng, process_seed);
 }
 
+void rng_process_fix(uint64_t seed)
+{
+	process_seed = seed;
+	rng_seed(&process_rng, seed);
+}
+
 uint64_t rng_process_next(void)
 {
 	seed_once();

@@ -18,5 +18,7 @@ uint64_t rng_below(struct rng *r, uint64_t n);
 uint64_t rng_process_next(void);
 /* The same for the life of the process. */
 uint64_t rng_process_seed(void);
+/* For programs that replay: all of it, the order of maps included, comes from this seed (not 0). Before any other use. */
+void rng_process_fix(uint64_t seed);
 
 #endif

@@ -269,7 +269,20 @@ static void linger(struct conn *c)
 
 /* ---- input ---- */
 
-/* False: this is not HTTP/2; an answer that such a client can read is on its way. */
+/* All that came so far goes with the stream: what was taken for a preface, then what shows that it is none. */
+static void hand_over(struct conn *c, const uint8_t *data, size_t len)
+{
+	static _Thread_local uint8_t bytes[PREFACE_LEN + READ_MAX];
+	struct stream *s = c->stream;
+	size_t seen = c->preface;
+	memcpy(bytes, PREFACE, seen);
+	memcpy(bytes + seen, data, len);
+	c->stream = NULL;
+	c->ops->on_other(c, s, bytes, seen + len);
+	conn_fail(c, NULL);
+}
+
+/* False: this is not HTTP/2; an answer that such a client can read is on its way, or the stream is somebody else's. */
 static bool preface_ok(struct conn *c, const uint8_t *data, size_t len)
 {
 	if (c->role == H2_CLIENT || c->preface == PREFACE_LEN)
@@ -278,6 +291,10 @@ static bool preface_ok(struct conn *c, const uint8_t *data, size_t len)
 	if (memcmp(PREFACE + c->preface, data, n) == 0) {
 		c->preface += n;
 		return true;
+	}
+	if (c->ops->on_other && strcmp(stream_peer(c->stream)->alpn, "h2") != 0) {
+		hand_over(c, data, len);
+		return false;
 	}
 	h2_abort(c->h2);
 	if (buf_add(&c->out, HTTP1_ANSWER, sizeof(HTTP1_ANSWER) - 1) < 0)

@@ -17,6 +17,9 @@ struct conn_ops {
 	void (*on_stream)(struct conn *c, struct h2_stream *s, unsigned news);
 	void (*on_ready)(struct conn *c);  /* the peer's SETTINGS; may be NULL */
 	void (*on_goaway)(struct conn *c); /* may be NULL */
+	/* Server: the first bytes are no HTTP/2, and nothing was said yet. The callee takes the stream, which the connection
+	 * has let go of; on_closed follows. NULL: such a client is told in HTTP/1.1 that it is wrong here. */
+	void (*on_other)(struct conn *c, struct stream *s, const uint8_t *data, size_t len);
 	void (*on_flushed)(struct conn *c); /* after a write, when queues may have become shorter; may be NULL */
 	/* The end; every stream had H2_NEWS_CLOSED before. text: NULL for an orderly end. The owner buries itself. */
 	void (*on_closed)(struct conn *c, const char *text);

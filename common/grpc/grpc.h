@@ -40,6 +40,9 @@ struct grpc_limits {
 	                               refused, or asks nothing, is not kept */
 };
 void grpc_limits_default(struct grpc_limits *l);
+/* keepalive_ns, and as long again for the answer, but no longer than by default. So a peer that is gone without a word is
+ * noticed within twice the time. */
+void grpc_limits_set_keepalive(struct grpc_limits *l, int64_t ns);
 
 /* The end of a call. */
 struct grpc_status {

@@ -30,6 +30,12 @@ void grpc_limits_default(struct grpc_limits *l)
 	};
 }
 
+void grpc_limits_set_keepalive(struct grpc_limits *l, int64_t ns)
+{
+	l->keepalive_ns = ns;
+	l->keepalive_timeout_ns = min_i64(l->keepalive_timeout_ns, ns);
+}
+
 static void log_line(struct grpc_server *srv, const char *peer, const char *text)
 {
 	if (srv->cfg.on_log)
@@ -92,8 +98,21 @@ static void on_closed(struct conn *c, const char *text)
 		log_line(srv, c->peer, text);
 }
 
+static void on_other(struct conn *c, struct stream *s, const uint8_t *data, size_t len)
+{
+	struct grpc_server *srv = container_of(c, struct server_conn, base)->srv;
+	srv->cfg.on_http1(srv->cfg.app, s, data, len);
+}
+
 static const struct conn_ops CONN_OPS = {
 	.on_stream = on_stream,
+	.on_flushed = on_flushed,
+	.on_closed = on_closed,
+};
+/* With a place for who speaks HTTP/1.1. */
+static const struct conn_ops CONN_OPS_HTTP1 = {
+	.on_stream = on_stream,
+	.on_other = on_other,
 	.on_flushed = on_flushed,
 	.on_closed = on_closed,
 };
@@ -103,7 +122,8 @@ int grpc_server_adopt(struct grpc_server *srv, struct stream *stream)
 	struct server_conn *sc = calloc(1, sizeof(*sc));
 	if (!sc)
 		return -ENOMEM;
-	int rc = conn_init(&sc->base, srv->loop, H2_SERVER, &srv->cfg.limits, &CONN_OPS);
+	int rc = conn_init(&sc->base, srv->loop, H2_SERVER, &srv->cfg.limits,
+			   srv->cfg.on_http1 ? &CONN_OPS_HTTP1 : &CONN_OPS);
 	if (rc < 0) {
 		free(sc);
 		return rc;
@@ -161,16 +181,21 @@ static void on_accept(void *arg, struct stream *stream)
 	struct grpc_server *srv = arg;
 	const char *peer = stream_peer(stream)->address;
 	int per_addr = srv->cfg.max_connections_per_addr;
-	const char *refusal = NULL;
+	static const char *const words[] = {
+		[GRPC_REFUSED_LIMIT] = "refused: too many connections",
+		[GRPC_REFUSED_ADDRESS] = "refused: too many connections from this address",
+		[GRPC_REFUSED_MEMORY] = "refused: no memory",
+	};
+	int refusal = -1;
 	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
-		refusal = "refused: too many connections";
+		refusal = GRPC_REFUSED_LIMIT;
 	else if (per_addr > 0 && !is_loopback(peer) && count_from(srv, peer) >= per_addr)
-		refusal = "refused: too many connections from this address";
+		refusal = GRPC_REFUSED_ADDRESS;
 	else if (grpc_server_adopt(srv, stream) < 0)
-		refusal = "refused: no memory";
-	if (refusal) {
-		srv->stats.refused_connections++;
-		log_line(srv, peer, refusal);
+		refusal = GRPC_REFUSED_MEMORY;
+	if (refusal >= 0) {
+		srv->stats.refused_connections[refusal]++;
+		log_line(srv, peer, words[refusal]);
 		stream_close(stream);
 	}
 	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
@@ -180,7 +205,7 @@ static void on_accept(void *arg, struct stream *stream)
 static void on_refused(void *arg, const char *address, const char *text)
 {
 	struct grpc_server *srv = arg;
-	srv->stats.refused_connections++;
+	srv->stats.refused_connections[GRPC_REFUSED_HANDSHAKE]++;
 	log_line(srv, address, text);
 }
 
@@ -322,3 +347,5 @@ void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *
 		ret->bytes_out += c->bytes_out;
 	}
 }
+
+int64_t grpc_server_method_calls(const struct grpc_server *srv, size_t method) { return srv->entries[method].calls; }

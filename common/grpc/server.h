@@ -41,6 +41,9 @@ struct grpc_server_config {
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
+	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
+	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
+	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
@@ -55,10 +58,19 @@ void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*o
 /* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn. */
 void grpc_server_free(struct grpc_server *s);
 
+enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDSHAKE, GRPC_REFUSED_MEMORY, GRPC_REFUSED_CAUSES };
+#define GRPC_STATUS_CODES 17
 struct grpc_server_stats {
-	int64_t connections, calls_open, calls_total, refused_connections, bytes_in, bytes_out;
+	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
+	int64_t refused_connections[GRPC_REFUSED_CAUSES];
+	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
+	 * the client went away. */
+	int64_t ended[GRPC_STATUS_CODES];
+	int64_t not_grpc; /* requests answered with an HTTP status: another method than POST, another content */
 };
 void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
+/* Calls so far of the method at this place of cfg.methods. */
+int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
 
 /* ---- a call ---- */
 void *grpc_call_app(const struct grpc_call *c);
@@ -66,6 +78,10 @@ void grpc_call_set_user(struct grpc_call *c, void *user);
 void *grpc_call_user(const struct grpc_call *c);
 const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
+/* For a handler that waits for something else: ends the call with `r` (which must outlive it) at that time, unless it has
+ * ended before.  A time that is set already stays; GRPC_NO_DEADLINE: it waits no longer.  The call's own deadline holds
+ * beside it. */
+void grpc_call_patience(struct grpc_call *c, int64_t until_mono_ns, const struct refusal *r);
 /* From grpc-timeout; GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
 /* A request header in lower case ("authorization"); NULL when absent, when given more than once, and once the call is

@@ -37,7 +37,8 @@ static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, c
 		return NULL;
 	if (it)
 		srv->n_spare--;
-	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .deadline_mono_ns = GRPC_NO_DEADLINE };
+	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .deadline_mono_ns = GRPC_NO_DEADLINE,
+				  .patience_mono_ns = GRPC_NO_DEADLINE };
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->todo);
 	list_init(&c->parked);
@@ -85,9 +86,16 @@ static void schedule(struct grpc_call *c)
 
 /* ---- the end ---- */
 
-static void set_over(struct grpc_call *c, bool finished)
+static void count(struct grpc_server *srv, enum status_code code)
+{
+	if (code < GRPC_STATUS_CODES)
+		srv->stats.ended[code]++;
+}
+
+static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 {
 	assert(!c->over);
+	count(c->srv, code);
 	c->over = true;
 	c->finished = finished;
 	loop_timer_stop(&c->timer);
@@ -118,7 +126,7 @@ static void end_call(struct grpc_call *c, const struct refusal *r, bool finished
 		send_status(c->s, c->headers_sent, r);
 		conn_mark(&c->sc->base);
 	}
-	set_over(c, finished);
+	set_over(c, r ? r->code : STATUS_OK, finished);
 }
 
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { end_call(c, r_or_null, true); }
@@ -134,7 +142,7 @@ void server_call_cut(struct grpc_call *c)
 {
 	c->s = NULL;
 	if (!c->over)
-		set_over(c, false);
+		set_over(c, STATUS_CANCELLED, false);
 	/* The connection may be gone before on_end is called. */
 	if (c->sc && c->sc->base.state == CONN_CLOSED) {
 		c->sc = NULL;
@@ -146,7 +154,7 @@ void server_call_cut(struct grpc_call *c)
  * byte does not move it, it is looked at afresh when it fires. */
 static void set_timer(struct grpc_call *c)
 {
-	int64_t due = c->deadline_mono_ns;
+	int64_t due = min_i64(c->deadline_mono_ns, c->patience_mono_ns);
 	if (c->body_mono_ns)
 		due = min_i64(due, c->body_mono_ns + c->srv->cfg.limits.body_ns);
 	if (due != GRPC_NO_DEADLINE)
@@ -169,7 +177,9 @@ static void on_deadline(struct loop_timer *t)
 	struct grpc_call *c = container_of(t, struct grpc_call, timer);
 	if (c->over)
 		return;
-	if (loop_now_mono_ns(c->srv->loop) < c->deadline_mono_ns) {
+	int64_t now = loop_now_mono_ns(c->srv->loop);
+	bool deadline = now >= c->deadline_mono_ns;
+	if (!deadline && now < c->patience_mono_ns) {
 		check_body(c);
 		return;
 	}
@@ -177,16 +187,31 @@ static void on_deadline(struct loop_timer *t)
 		/* A message may be half on the wire, and the peer doesn't take the rest: trailers would wait behind it. */
 		h2_reset(c->s, H2_CANCEL);
 		conn_mark(&c->sc->base);
-		set_over(c, false);
+		set_over(c, deadline ? STATUS_DEADLINE_EXCEEDED : c->out_of_patience->code, false);
 		return;
 	}
-	server_call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
+	if (deadline)
+		server_call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
+	else
+		end_call(c, c->out_of_patience, false);
+}
+
+void grpc_call_patience(struct grpc_call *c, int64_t until_mono_ns, const struct refusal *r)
+{
+	if (c->over)
+		return;
+	if (until_mono_ns != GRPC_NO_DEADLINE && c->patience_mono_ns != GRPC_NO_DEADLINE)
+		return;
+	c->patience_mono_ns = until_mono_ns;
+	c->out_of_patience = r;
+	set_timer(c);
 }
 
 /* ---- a request's headers ---- */
 
-static void answer_http(struct h2_stream *s, const char *status)
+static void answer_http(struct grpc_server *srv, struct h2_stream *s, const char *status)
 {
+	srv->stats.not_grpc++;
 	struct h2_header h[] = {
 		{ ":status", status, strlen(status), 0 },
 		H2_HEADER("server", "reins/" REINS_VERSION),
@@ -195,16 +220,18 @@ static void answer_http(struct h2_stream *s, const char *status)
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 
-static void answer_status(struct h2_stream *s, enum status_code code, const char *text)
+static void answer_status(struct grpc_server *srv, struct h2_stream *s, enum status_code code, const char *text)
 {
+	count(srv, code);
 	struct refusal r = { .code = code };
 	snprintf(r.message, sizeof(r.message), "%s", text);
 	h2_discard(s);
 	send_status(s, false, &r);
 }
 
-static void answer_encoding(struct h2_stream *s)
+static void answer_encoding(struct grpc_server *srv, struct h2_stream *s)
 {
+	count(srv, STATUS_UNIMPLEMENTED);
 	struct h2_header h[RESPONSE_LEN + 3];
 	memcpy(h, RESPONSE, sizeof(RESPONSE));
 	h[RESPONSE_LEN] = (struct h2_header)H2_HEADER("grpc-accept-encoding", "identity");
@@ -230,40 +257,42 @@ static struct grpc_call *accept_call(struct server_conn *sc, struct h2_stream *s
 {
 	struct grpc_server *srv = sc->srv;
 	if (h2_oversized(s)) {
-		answer_status(s, STATUS_RESOURCE_EXHAUSTED, "the request's headers are too large");
+		answer_status(srv, s, STATUS_RESOURCE_EXHAUSTED, "the request's headers are too large");
 		return NULL;
 	}
 	const char *method = h2_header(s, ":method"), *path = h2_header(s, ":path");
 	if (!method || strcmp(method, "POST") != 0) {
-		answer_http(s, "405");
+		answer_http(srv, s, "405");
 		return NULL;
 	}
 	if (!is_grpc_type(h2_header(s, "content-type"))) {
-		answer_http(s, "415");
+		answer_http(srv, s, "415");
 		return NULL;
 	}
 	struct map_node *n = path ? map_get(&srv->methods, path, strlen(path)) : NULL;
 	if (!n) {
-		answer_status(s, STATUS_UNIMPLEMENTED, "unknown method");
+		answer_status(srv, s, STATUS_UNIMPLEMENTED, "unknown method");
 		return NULL;
 	}
 	const char *encoding = h2_header(s, "grpc-encoding");
 	if (encoding && strcmp(encoding, "identity") != 0) {
-		answer_encoding(s);
+		answer_encoding(srv, s);
 		return NULL;
 	}
 	const char *timeout = h2_header(s, "grpc-timeout");
 	int64_t left = srv->cfg.max_deadline_ns, wanted;
 	if (timeout) {
 		if (wire_parse_timeout(timeout, &wanted) < 0) {
-			answer_status(s, STATUS_INVALID_ARGUMENT, "grpc-timeout must be 1 to 8 digits and one of H M S m u n");
+			answer_status(srv, s, STATUS_INVALID_ARGUMENT, "grpc-timeout must be 1 to 8 digits and one of H M S m u n");
 			return NULL;
 		}
 		left = left > 0 ? min_i64(left, wanted) : wanted;
 	}
-	struct grpc_call *c = call_new(sc, s, container_of(n, struct method_entry, node)->method);
+	struct method_entry *entry = container_of(n, struct method_entry, node);
+	entry->calls++;
+	struct grpc_call *c = call_new(sc, s, entry->method);
 	if (!c) {
-		answer_status(s, STATUS_UNAVAILABLE, "out of memory");
+		answer_status(srv, s, STATUS_UNAVAILABLE, "out of memory");
 		return NULL;
 	}
 	if (timeout || left > 0) {

@@ -10,6 +10,7 @@
 struct method_entry {
 	struct map_node node;
 	const struct grpc_method *method;
+	int64_t calls;
 };
 
 struct grpc_server {
@@ -49,6 +50,8 @@ struct grpc_call {
 	void *user;
 	struct loop_timer timer;
 	int64_t deadline_mono_ns;
+	int64_t patience_mono_ns;          /* GRPC_NO_DEADLINE: none */
+	const struct refusal *out_of_patience;
 	int64_t body_mono_ns; /* a byte of a request that is incomplete came; 0: none is awaited */
 	size_t max_message;
 	bool peer_done;      /* END_STREAM arrived */

@@ -25,6 +25,9 @@ struct loop {
 	uint64_t turn;
 	int64_t now;
 	bool now_fresh;
+	int64_t looked_mono_ns; /* when the last turn ended, and how long it had slept in all by then */
+	uint64_t slept_ns;
+	struct loop_stats stats;
 	bool stopped;
 	bool single;    /* inside loop_turn */
 	bool had_input; /* and timers have fired before libuv got to its poll: it must not sleep any more */
@@ -199,6 +202,22 @@ static void on_idle(uv_idle_t *h)
 {
 }
 
+static void count_turn(struct loop *loop)
+{
+	int64_t now = clock_mono_ns();
+	uint64_t slept = uv_metrics_idle_time(&loop->uv);
+	int64_t busy = max_i64(now - loop->looked_mono_ns - (int64_t)(slept - loop->slept_ns), 0);
+	loop->looked_mono_ns = now;
+	loop->slept_ns = slept;
+	loop->stats.busy_ns += busy;
+	histogram_add(&loop->stats.turns, busy);
+}
+
+void loop_stats(const struct loop *loop, struct loop_stats *ret)
+{
+	*ret = loop->stats;
+}
+
 static void end_turn(struct loop *loop)
 {
 	flush(loop);
@@ -208,6 +227,7 @@ static void end_turn(struct loop *loop)
 	else
 		uv_idle_stop(&loop->idle);
 	arm(loop);
+	count_turn(loop);
 	loop->turn++;
 	loop->now_fresh = false;
 }
@@ -255,6 +275,8 @@ int loop_new(struct loop **ret)
 		free(loop);
 		return rc;
 	}
+	(void)uv_loop_configure(&loop->uv, UV_METRICS_IDLE_TIME); /* without it a turn would count its sleep */
+	loop->looked_mono_ns = clock_mono_ns();
 	uv_prepare_init(&loop->uv, &loop->prepare);
 	uv_prepare_start(&loop->prepare, on_prepare);
 	uv_unref((uv_handle_t *)&loop->prepare);

@@ -15,6 +15,7 @@
 
 #include "common/base/base.h"
 #include "common/base/heap.h"
+#include "common/base/histogram.h"
 #include "common/base/list.h"
 
 struct loop;
@@ -40,6 +41,11 @@ int64_t loop_now_mono_ns(const struct loop *loop);
 /* Changes from turn to turn: for budgets that are so-and-so many per turn. */
 uint64_t loop_turn_number(const struct loop *loop);
 struct uv_loop_s *loop_uv(struct loop *loop);
+struct loop_stats {
+	int64_t busy_ns;        /* not asleep, since loop_new */
+	struct histogram turns; /* how long each was busy: so long did what came meanwhile wait */
+};
+void loop_stats(const struct loop *loop, struct loop_stats *ret);
 
 /* ---- flush ---- */
 struct loop_dirty {

@@ -77,7 +77,7 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 	struct core_effect *f = emit_worker(c, CORE_DO_PREEMPT, w);
 	f->at = job_at(j);
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }
 
 /* The row is RUNNING here: own and send, or give it back if nobody is there to send it to, or has no room for it. */
@@ -187,7 +187,7 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 	if (!taken && w->session == j->session) {
 		/* The table knows better, or will after the next heartbeat has written its hash anew. */
-		w->hold_until = c->now + c->cfg.heartbeat_ns;
+		w->hold_until = c->now + w->heartbeat_ns;
 		worker_refresh(c, w, false);
 		worker_timer(c, w);
 	}
@@ -200,16 +200,31 @@ static void preempted(struct core *c, struct job *j, const struct core_event *ev
 	}
 }
 
+/* The store gives this session nothing more: the worker has gone to another master, or another judges the sessions of
+ * this one.  What is wrong here shows by itself, in the lease or in the next beat. */
+static void session_is_stale(struct core *c, struct job *j)
+{
+	if (j->worker->session == j->session)
+		worker_drop_peer(c, j->worker, true, CORE_CLOSE_UNAVAILABLE);
+}
+
 static void inserted(struct core *c, struct job *j, const struct core_event *ev)
 {
-	if (ev->inserted != CORE_INSERT_CREATED) {
+	bool given = ev->task.attempt > 0;
+	if (ev->inserted != CORE_INSERT_CREATED || !given)
 		free_slot(c, j, true);
+	if (ev->inserted != CORE_INSERT_CREATED) {
 		job_free(c, j);
 		return;
 	}
 	j->t.seq = ev->task.seq;
-	j->t.attempt = ev->task.attempt > 0 ? ev->task.attempt : 1;
 	j->token = 0;
+	if (!given) {
+		session_is_stale(c, j);
+		free_and_offer(c, j, true);
+		return;
+	}
+	j->t.attempt = ev->task.attempt;
 	send(c, j);
 }
 
@@ -220,6 +235,9 @@ static void claimed(struct core *c, struct job *j, const struct core_event *ev)
 		if (ev->claimed == CORE_CLAIM_UNAVAILABLE) {
 			/* Not again at once: the store may be up, but full. */
 			timer_set(c, &c->pause, c->now + 100 * NS_PER_MS);
+			free_and_offer(c, j, !j->gone);
+		} else if (ev->claimed == CORE_CLAIM_STALE) {
+			session_is_stale(c, j);
 			free_and_offer(c, j, !j->gone);
 		} else {
 			free_and_offer(c, j, false);
@@ -244,6 +262,16 @@ static void accepted(struct core *c, struct job *j, const struct core_event *ev)
 	job_answered(c, j);
 	if (j->state == JOB_SENT || j->state == JOB_RECALLING)
 		job_set_state(c, j, JOB_RUNNING);
+}
+
+/* Recalled, and its worker has started it all the same.  As long as the task waits here the attempt is open and may still end
+ * well; once it was given out again, or has ended, nobody waits for it, and it would hold its slot to its end. */
+static void left_listed(struct core *c, struct job *j, const struct core_event *ev)
+{
+	const struct job *row = job_by_task(c, &j->t.id);
+	job_answered(c, j);
+	if ((!row || row->t.attempt != j->t.attempt) && j->worker->peer)
+		emit_stop(c, j->worker, job_at(j), CORE_STOP_FENCED);
 }
 
 static void refused(struct core *c, struct job *j, const struct core_event *ev)
@@ -369,6 +397,7 @@ static void cancel_later(struct core *c, struct job *j, const struct core_event 
 
 static void cancel(struct core *c, struct job *j, const struct core_event *ev)
 {
+	j->cancel = true;
 	if (j->worker->peer && j->worker->session == j->session)
 		emit_stop(c, j->worker, job_at(j), CORE_STOP_CANCELLED);
 }
@@ -487,7 +516,7 @@ static input_fn *const table[JOB_INPUTS][JOB_STATES] = {
 	[IN_TAKEN_BACK]= { ignore, ignore,            ignore,            ignore,            ignore,   ignore,   ignore,    ignore,   taken_back_recording, taken_back,     ignore,          ignore,  ignore },
 	[IN_CANCEL]    = { ignore, cancel_later,      cancel_later,      cancel_later,      cancel,   cancel,   cancel,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
 	[IN_GONE]      = { forget, gone_later,        ignore,            gone_later,        ignore,   ignore,   ignore,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
-	[IN_LISTED]    = { ignore, ignore,            ignore,            ignore,            accepted, ignore,   accepted,  ignore,   ignore,               accepted,       accepted,        ignore,  ignore },
+	[IN_LISTED]    = { ignore, ignore,            ignore,            ignore,            accepted, ignore,   accepted,  ignore,   ignore,               accepted,       left_listed,     ignore,  ignore },
 	[IN_UNLISTED]  = { ignore, ignore,            ignore,            ignore,            unlisted, unlisted, unlisted,  unlisted, ignore,               slot_only,      slot_and_forget, ignore,  forget },
 	[IN_LATE]      = { ignore, ignore,            ignore,            ignore,            late,     ignore,   ignore,    ignore,   ignore,               ignore,         ignore,          ignore,  ignore },
 	[IN_LOST]      = { ignore, ignore,            ignore,            ignore,            lost,     lost,     lost,      lost,     lost_meanwhile,       lost_meanwhile, slot_and_forget, lost,    forget },

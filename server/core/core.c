@@ -13,6 +13,7 @@ void core_config_default(struct core_config *cfg)
 	*cfg = (struct core_config){
 		.heartbeat_ns = 2 * NS_PER_S,
 		.lease_ttl_ns = 10 * NS_PER_S,
+		.heartbeat_rate = 1000,
 		.accept_timeout_ns = 5 * NS_PER_S,
 		.disconnect_grace_ns = 1 * NS_PER_S,
 		.reconcile_ns = 2 * NS_PER_S,
@@ -128,6 +129,7 @@ static void on_store(struct core *c, const struct core_event *ev)
 		return;
 	}
 	worker_store_back(c, c->now - c->store_down_at);
+	session_store_back(c);
 	recovery_store_back(c, c->now - c->store_down_at);
 	keys_expect(c);
 	job_retry_take_backs(c);
@@ -147,6 +149,11 @@ static void on_stalled(struct core *c, const struct core_event *ev)
 {
 	worker_stalled(c, ev->stalled_ns);
 	recovery_stalled(c, ev->stalled_ns);
+}
+
+static void on_beat(struct core *c, const struct core_event *ev)
+{
+	c->beat_at = max_i64(c->beat_at, ev->beat_mono_ns);
 }
 
 static void on_time(struct core *c, const struct core_event *ev)
@@ -177,6 +184,10 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_DUE] = queue_on_due,
 	[CORE_EV_EXPIRED] = queue_on_expired,
 	[CORE_EV_STRAYS] = recovery_on_strays,
+	[CORE_EV_HB] = recovery_on_hb,
+	[CORE_EV_TOOK_OVER] = recovery_on_took_over,
+	[CORE_EV_BEAT] = on_beat,
+	[CORE_EV_DEPOSED] = session_on_deposed,
 	[CORE_EV_KEYS] = keys_on_page,
 	[CORE_EV_RUNS] = keys_on_runs,
 	[CORE_EV_STORE] = on_store,
@@ -227,6 +238,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	c->cfg = *cfg;
 	c->now = now_mono_ns;
 	c->store_up = c->lease_up = true;
+	c->beat_at = now_mono_ns;
 	rng_seed(&c->rng, cfg->seed);
 	c->spec_guess = SPEC_GUESS_FIRST;
 	heap_init(&c->timers, timer_less);
@@ -239,7 +251,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 	for (size_t i = 0; i < ARRAY_LEN(maps); i++)
 		map_init(maps[i]);
 	heap_init(&c->order, order_less);
-	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->dead,
+	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->waiting, &c->dead,
 				       &c->idle_asks };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
@@ -283,6 +295,7 @@ void core_free(struct core *c)
 			pool_put(c, w->pool);
 		worker_set_stock(c, w, NULL, 0);
 		list_remove(&w->link_fresh);
+		list_remove(&w->link_waiting);
 		worker_free(w);
 	}
 	free_dead(c);

@@ -23,11 +23,14 @@
 struct core;
 
 struct core_config {
-	int64_t heartbeat_ns, lease_ttl_ns;
+	int64_t heartbeat_ns, lease_ttl_ns; /* H and L of a session, while few workers are connected */
+	/* Heartbeats a second; sessions that would bring more get longer H and L, by the same factor. 0: none does. */
+	int64_t heartbeat_rate;
 	int64_t accept_timeout_ns, disconnect_grace_ns;
 	int64_t reconcile_ns;    /* PendingTaskReconciler: refill from the start, look for queues, due rows */
-	int64_t recovery_ns;     /* RunningTaskRecovery: look for running rows of sessions that nobody holds */
-	/* A master whose beat stands still this long has its sessions judged by others; for exclusive tasks. */
+	int64_t recovery_ns;     /* RunningTaskRecovery: compare running rows with memory, and with who holds their sessions */
+	/* A master whose beat stands still this long has its sessions judged by others; for exclusive tasks, which it
+	 * stops renewing after nine tenths of that. */
 	int64_t master_ttl_ns, master_ttl_exclusive_ns;
 	int32_t max_workers;     /* 10,000 */
 	int32_t max_queues;      /* 10,000 */

@@ -19,6 +19,8 @@ enum core_effect_type {
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
 	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
+	CORE_DO_ASK_HB,        /* lease: does it show that this session of the worker lives? */
+	CORE_DO_TAKE_OVER,     /* store: incarnation + 1 of a master whose incarnation and beat are still these */
 	CORE_DO_WORKER_GONE,   /* store: the lease of this session is over, and it holds nothing; names no answer */
 	CORE_DO_DETACHED,      /* store: it leaves its programs running for detach_ns; 0: no longer; names no answer */
 	CORE_DO_RUNS,          /* store: which of `owners` have a RUNNING row of that worker; changes nothing */
@@ -27,7 +29,7 @@ enum core_effect_type {
 	CORE_DO_DROP_HASH,     /* lease: delete the worker's hash unless it has an hb */
 	CORE_DO_RELEASE,       /* lease: delete owner key and slot where they name this attempt */
 	CORE_DO_LEASE_BEAT,    /* lease: renew hb, replace the worker's hash with `held` */
-	CORE_DO_WELCOME,       /* peer */
+	CORE_DO_WELCOME,       /* peer; with `resumed`: the session goes on, and so do its attempts in `held` */
 	CORE_DO_HEARTBEAT_ACK, /* peer */
 	CORE_DO_STOP,          /* peer */
 	CORE_DO_OUTCOME_ACK,   /* peer: verdict, never UNAVAILABLE */
@@ -36,7 +38,8 @@ enum core_effect_type {
 
 enum core_close_code {
 	CORE_CLOSE_REPLACED,    /* a newer session of this worker id */
-	CORE_CLOSE_UNAVAILABLE, /* come again: the store is away, or nothing was heard for a whole lease */
+	CORE_CLOSE_UNAVAILABLE, /* come again: nothing was heard for a whole lease */
+	CORE_CLOSE_AWAY,        /* come again: the store is away, and no session was opened for this hello */
 	CORE_CLOSE_LIMIT,       /* too many workers or attempts */
 	CORE_CLOSE_PROTOCOL,    /* message out of order */
 };
@@ -51,18 +54,25 @@ struct core_effect {
 	const char *worker;
 	const uint8_t *instance; /* CORE_INSTANCE_LEN bytes */
 	int64_t session;
-	int64_t lease_ns;        /* INSERT, CLAIM, DISPATCH: the attempt's L; PREEMPT, LEASE_BEAT: of the hb key */
+	/* INSERT, CLAIM, DISPATCH: the attempt's L; WELCOME, SESSION_OPEN: the session's, which those of the attempts that it
+	 * adopts are not below; PREEMPT, LEASE_BEAT: of the hb key */
+	int64_t lease_ns;
+	int64_t heartbeat_ns;    /* WELCOME: H */
+	bool resumed;            /* WELCOME */
 	int32_t slots;           /* PREEMPT */
 	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's order */
 	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */
+	const char *master;      /* TAKE_OVER; in the effects' arena */
+	int64_t incarnation, beat; /* TAKE_OVER */
 	int64_t heard_ago_ns;    /* WORKER_GONE */
 	int64_t detach_ns;       /* DETACHED */
 	int64_t retry_in_ns;     /* RECORD: delay if the store finds that attempts remain of what the program failed in */
 	int32_t limit;           /* FILL, DUE, EXPIRE, STRAYS */
 	bool exclusive;          /* DISPATCH */
+	bool exclusive_not_renewed; /* HEARTBEAT_ACK */
 	bool counted;            /* TAKE_BACK */
 	enum core_take_back_cause cause;
 	const char *text;        /* TAKE_BACK, refused: the worker's words; NULL: none; in the effects' arena */
@@ -70,7 +80,7 @@ struct core_effect {
 	enum core_record_verdict verdict;
 	enum core_close_code close;
 	struct blob *spec;       /* DISPATCH: a reference that core_effects_clear drops */
-	const struct core_attempt *held; /* SESSION_OPEN, LEASE_BEAT; in the effects' arena */
+	const struct core_attempt *held; /* SESSION_OPEN, LEASE_BEAT, WELCOME; in the effects' arena */
 	size_t n_held;
 	size_t n_owned;          /* LEASE_BEAT: so many of them, from the first, have an owner key; the others only take slots */
 	uint64_t cursor;         /* KEYS; RUNS: for the answer */

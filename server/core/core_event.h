@@ -33,6 +33,10 @@ enum core_event_type {
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
 	CORE_EV_EXPIRED,        /* answer to CORE_DO_EXPIRE */
 	CORE_EV_STRAYS,         /* answer to CORE_DO_STRAYS */
+	CORE_EV_HB,             /* answer to CORE_DO_ASK_HB */
+	CORE_EV_TOOK_OVER,      /* answer to CORE_DO_TAKE_OVER */
+	CORE_EV_BEAT,           /* the store has committed a beat of this master */
+	CORE_EV_DEPOSED,        /* another master judges the sessions of this one: all of them are forgotten */
 	CORE_EV_KEYS,           /* answer to CORE_DO_KEYS */
 	CORE_EV_RUNS,           /* answer to CORE_DO_RUNS */
 	CORE_EV_STORE,          /* the store went away or came back */
@@ -43,7 +47,12 @@ enum core_event_type {
 
 enum core_insert_verdict { CORE_INSERT_CREATED, CORE_INSERT_EXISTS, CORE_INSERT_FAILED };
 enum core_preempt_verdict { CORE_PREEMPT_OK, CORE_PREEMPT_FULL, CORE_PREEMPT_NEWER_SESSION, CORE_PREEMPT_DOWN };
-enum core_claim_verdict { CORE_CLAIM_WON, CORE_CLAIM_LOST, CORE_CLAIM_UNAVAILABLE };
+enum core_claim_verdict {
+	CORE_CLAIM_WON,
+	CORE_CLAIM_LOST,        /* somebody else has it */
+	CORE_CLAIM_UNAVAILABLE,
+	CORE_CLAIM_STALE,       /* nobody has it; the worker's session is not this master's any more */
+};
 enum core_record_verdict { CORE_RECORD_RECORDED, CORE_RECORD_DUPLICATE, CORE_RECORD_FENCED, CORE_RECORD_UNAVAILABLE };
 enum core_take_back_verdict {
 	CORE_TAKE_BACK_PENDING,    /* the row is PENDING again: .task is its ready row */
@@ -75,7 +84,7 @@ struct core_stray {
 	const char *worker;
 	int64_t session, lease_ns; /* of the row */
 	int64_t detached_ns;       /* > 0: its worker left it running for so long from now */
-	bool exclusive;
+	bool exclusive, cancel_wish;
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
 	int64_t incarnation, beat;
@@ -92,11 +101,11 @@ struct core_event {
 	enum core_event_type type;
 	uint64_t peer;         /* engine's handle of a worker stream, never 0, never used twice */
 	uint64_t token;        /* engine's handle of a submit or an outcome */
-	int64_t session;       /* TAKEN_BACK: as in the effect */
+	int64_t session;       /* TAKEN_BACK, HB: as in the effect */
 	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
 	/* INSERTED, READY: > 0: one of these fails if nobody was given it by then; the core then asks EXPIRE in time */
 	int64_t expires_in_ns;
-	/* SUBMIT; INSERTED (the submit's, with seq and attempt); CLAIMED when won (the row); TAKEN_BACK and RECORDED
+	/* SUBMIT; INSERTED (the submit's, with seq, and attempt 1 when it was inserted as RUNNING); CLAIMED when won (the row); TAKEN_BACK and RECORDED
 	 * (ready row when PENDING again) */
 	struct core_task task;
 	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
@@ -134,6 +143,9 @@ struct core_event {
 			bool enforces_lease; /* may be given exclusive tasks */
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
+			int64_t resumes;     /* newest session that this same process had; 0: none */
+			int64_t number;      /* counts the process's hellos, from 1; 0: it does not count */
+			bool no_other;       /* no hello since that session has opened another */
 			int64_t order; /* grows with the worker's hellos, over all masters; 0: not counted */
 		} hello;
 		struct {
@@ -187,6 +199,16 @@ struct core_event {
 			size_t n;                    /* fewer than the limit: the last page */
 			bool ok;
 		} strays;
+		struct {
+			const char *worker;
+			bool fresh; /* a hb of just that session; false also when the lease table does not know */
+		} hb;
+		struct {
+			const char *master;
+			bool taken; /* its beat stands where it stood, and it is deposed, by whomever */
+			int64_t incarnation, beat; /* the former: its new one */
+		} took_over;
+		int64_t beat_mono_ns; /* BEAT: when it was sent, on the clock of core_step: it was not committed before */
 		struct {
 			const struct core_owner *at;
 			size_t n;

@@ -129,5 +129,5 @@ void emit_lease_beat(struct core *c, struct worker *w)
 	f->n_held = n;
 	f->n_owned = n_owned;
 	f->slots = w->capacity.slots;
-	f->lease_ns = c->cfg.lease_ttl_ns;
+	f->lease_ns = w->lease_ns;
 }

@@ -7,9 +7,11 @@
  *   pool.c     workers that serve and run the same
  *   worker.c   workers, what they have free, who fits, leases
  *   session.c  hello, heartbeat, streams that end
+ *   fleet.c    how often the sessions of a large fleet beat
  *   job.c      jobs: one task on its way through this master; the only place that changes a job's state
  *   attempt.c  what happens to a job, by state
- *   recovery.c running rows of sessions that nobody holds
+ *   recovery.c running rows against memory, and against who holds their sessions; take-over of masters
+ *   deposed.c  what is forgotten when another master has taken over
  *   keys.c     keys of the lease table that no row answers for
  *   effects.c  the list of effects and its arena
  *   view.c     looking in, and core_check
@@ -120,9 +122,22 @@ void session_on_opened(struct core *c, const struct core_event *ev);
 void session_on_heartbeat(struct core *c, const struct core_event *ev);
 void session_on_draining(struct core *c, const struct core_event *ev);
 void session_on_drain_wish(struct core *c, const struct core_event *ev);
+/* The store is back: who waited for it gets a session. */
+void session_store_back(struct core *c);
+/* It has waited for the store for long enough. */
+void session_give_up(struct core *c, struct worker *w);
 void session_on_peer_gone(struct core *c, const struct core_event *ev);
 bool session_mass_end(const struct core *c, int64_t at);
 void hello_free(struct core *c, struct hello *h);
+/* The stream of a hello that has no session yet ends here. NULL-safe. */
+void hello_close(struct core *c, struct hello *h, enum core_close_code code);
+
+/* ---- deposed.c ---- */
+void session_on_deposed(struct core *c, const struct core_event *ev);
+
+/* ---- fleet.c ---- */
+/* H and L of the session that is opened for `h`; the session counts as opening. */
+void fleet_pace(struct core *c, struct hello *h);
 
 /* ---- job.c ---- */
 struct job *job_by_task(const struct core *c, const struct uuid *task);
@@ -143,6 +158,10 @@ void recovery_init(struct core *c);
 void recovery_done(struct core *c);
 void recovery_on_timer(struct core *c);
 void recovery_on_strays(struct core *c, const struct core_event *ev);
+void recovery_on_hb(struct core *c, const struct core_event *ev);
+void recovery_on_took_over(struct core *c, const struct core_event *ev);
+/* All observations begin anew. */
+void recovery_restart(struct core *c);
 void recovery_store_back(struct core *c, int64_t away_ns);
 void recovery_stalled(struct core *c, int64_t ns);
 

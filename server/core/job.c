@@ -115,7 +115,6 @@ static struct job *create(struct core *c, const struct core_task *t, struct queu
 	j->t.custom = j->asks ? j->asks->custom : NULL;
 	j->queue = q;
 	j->key.task = t->id;
-	j->lease_ns = max_i64(c->cfg.lease_ttl_ns, t->lease_ttl_ns);
 	heap_node_init(&j->best);
 	heap_node_init(&j->worst);
 	timer_init(&j->timer, TIMER_JOB);
@@ -136,6 +135,7 @@ void job_attach(struct job *j, struct worker *w)
 {
 	j->worker = w;
 	j->session = w->session;
+	j->lease_ns = max_i64(w->lease_ns, j->t.lease_ttl_ns);
 	list_push_back(&w->jobs, &j->at_worker);
 	w->n_jobs++;
 }

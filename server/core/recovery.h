@@ -1,4 +1,4 @@
-/* What RunningTaskRecovery remembers: looking for running rows of sessions that nobody holds. */
+/* What RunningTaskRecovery remembers between its sweeps over the running rows. */
 #ifndef REINS_CORE_RECOVERY_H
 #define REINS_CORE_RECOVERY_H
 
@@ -9,9 +9,13 @@
 struct recovery {
 	struct timer timer;       /* the next sweep over the rows begins */
 	bool asking;
+	bool again;               /* another one as soon as this is over */
 	struct uuid after;        /* last task of the sweep so far */
-	uint64_t sweep;
+	uint64_t sweep;           /* from 1 */
 	struct map seen;          /* sessions that nobody here holds, at most max_workers */
+	struct map masters;       /* others that opened one of these */
+	struct map unknown;       /* rows of sessions that are held here, without a job; bounded */
+	size_t n_hb;              /* questions to the lease table that are not answered yet; bounded */
 	int64_t since;            /* listening, with the store reachable */
 };
 

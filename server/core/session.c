@@ -2,11 +2,19 @@
  *
  * One SESSION_OPEN per worker is on its way at a time; a hello that comes meanwhile waits and replaces one that waited
  * before it.  The answer is applied even when its stream is gone by then: the store has stamped the rows with the
- * new session, and only this master will judge them. */
+ * new session, and only this master will judge them.
+ *
+ * While the store is away a session that is held here goes on, on a new stream, for the process that had it; what became
+ * of its attempts is judged by this memory, as at a heartbeat.  Any other hello waits. */
 #include "server/core/internal.h"
 
 #include <assert.h>
 #include <string.h>
+
+/* So long may a hello wait for the store.  It paces those who come again and again, and a short outage turns nobody away;
+ * but it ends before the 2 s that a worker gives a master for the first answer, so that the worker hears why and
+ * goes to another one, which may reach the store. */
+#define HELLO_WAIT_NS (1500 * NS_PER_MS)
 
 /* ---- peers ---- */
 
@@ -80,8 +88,12 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->capacity.slots = (int32_t)min_i64(max_i64(h->capacity.slots, 0), c->cfg.max_held);
 	h->in_process = ev->hello.in_process;
 	h->draining = ev->hello.draining;
+	h->resumes = ev->hello.resumes;
+	h->number = ev->hello.number;
+	h->no_other = ev->hello.no_other;
 	h->order = ev->hello.order;
 	h->heard = c->now;
+	h->wait_until = c->now + HELLO_WAIT_NS;
 	h->n_held = ev->hello.n_held;
 	h->held = calloc(max_sz(1, h->n_held), sizeof(*h->held));
 	h->pool = pool_get(c, ev);
@@ -101,6 +113,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 {
 	w->opening = h;
 	worker_refresh(c, w, false);
+	fleet_pace(c, h);
 	struct core_effect *f = emit_worker(c, CORE_DO_SESSION_OPEN, w);
 	uint8_t *instance = emit_alloc(c, CORE_INSTANCE_LEN);
 	memcpy(instance, h->instance, CORE_INSTANCE_LEN);
@@ -111,12 +124,12 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 	f->session = 0;
 	f->number = h->order;
 	f->peer = h->peer;
+	f->lease_ns = h->lease_ns;
 	f->held = held;
 	f->n_held = h->n_held;
 }
 
-/* The stream of a hello that has no session yet ends here. */
-static void hello_close(struct core *c, struct hello *h, enum core_close_code code)
+void hello_close(struct core *c, struct hello *h, enum core_close_code code)
 {
 	if (!h || h->dead)
 		return;
@@ -125,39 +138,7 @@ static void hello_close(struct core *c, struct hello *h, enum core_close_code co
 	peer_remove(c, h->peer);
 }
 
-void session_on_hello(struct core *c, const struct core_event *ev)
-{
-	if (peer_find(c, ev->peer)) {
-		emit_close(c, ev->peer, CORE_CLOSE_PROTOCOL);
-		return;
-	}
-	if (!c->store_up) {
-		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
-		return;
-	}
-	struct worker *w = worker_find(c, ev->hello.worker);
-	bool over = (!w && c->workers.len >= (size_t)c->cfg.max_workers) ||
-		    ev->hello.n_held > (size_t)c->cfg.max_held || strlen(ev->hello.worker) > CORE_NAME_MAX;
-	struct hello *h = over ? NULL : hello_copy(c, ev);
-	if (!h) {
-		emit_close(c, ev->peer, CORE_CLOSE_LIMIT);
-		return;
-	}
-	if (!w)
-		w = worker_new(c, ev->hello.worker);
-	peer_add(c, ev->peer, w);
-	if (!w->opening) {
-		open_session(c, w, h);
-	} else {
-		hello_close(c, w->opening, CORE_CLOSE_REPLACED);
-		hello_close(c, w->next, CORE_CLOSE_REPLACED);
-		hello_free(c, w->next);
-		w->next = h;
-	}
-	worker_timer(c, w);
-}
-
-/* ---- the answer ---- */
+/* ---- what a session begins with ---- */
 
 static struct job *job_of(struct core *c, struct worker *w, struct core_attempt at)
 {
@@ -200,10 +181,16 @@ static void fence(struct core *c, struct worker *w, struct core_attempt at)
 	job_input(c, j, IN_FENCED, NULL);
 }
 
-static void become(struct core *c, struct worker *w, struct hello *h, int64_t session)
+/* `goes_on`: of a session that goes on. */
+static void become(struct core *c, struct worker *w, struct hello *h, int64_t session, const struct core_attempt *goes_on,
+		   size_t n)
 {
 	worker_drop_peer(c, w, true, CORE_CLOSE_REPLACED);
+	w->hellos_missed &= w->session == session;
 	w->session = session;
+	w->heartbeat_ns = h->heartbeat_ns;
+	w->lease_ns = h->lease_ns;
+	w->lapsed = false;
 	memcpy(w->instance, h->instance, sizeof(w->instance));
 	w->capacity = h->capacity;
 	w->in_process = h->in_process;
@@ -224,7 +211,12 @@ static void become(struct core *c, struct worker *w, struct hello *h, int64_t se
 	if (!h->dead) {
 		w->peer = h->peer;
 		c->n_connected++;
-		emit_worker(c, CORE_DO_WELCOME, w);
+		struct core_effect *f = emit_worker(c, CORE_DO_WELCOME, w);
+		f->heartbeat_ns = w->heartbeat_ns;
+		f->lease_ns = w->lease_ns;
+		f->resumed = goes_on != NULL;
+		f->held = goes_on;
+		f->n_held = n;
 	} else if (w->in_process) {
 		w->gone_at = c->now;
 		w->grace_end = c->now + c->cfg.disconnect_grace_ns;
@@ -236,7 +228,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 {
 	int64_t old_heard = max_i64(w->session ? w->heard : h->heard, 1);
 	w->heard = max_i64(w->heard, h->heard);
-	become(c, w, h, ev->opened.session);
+	become(c, w, h, ev->opened.session, NULL, 0);
 	w->drain_wish = ev->opened.drain_wish;
 	w->mark++;
 	for (size_t i = 0; i < ev->opened.n_adopted; i++)
@@ -256,35 +248,196 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 	keys_expect(c); /* whoever held the session before may have died over it */
 }
 
+/* ---- while the store is away ---- */
+
+/* Held here, by the process that says so, and none of its leases has ended: what was taken back for that this memory could
+ * only fence, while the store may adopt it again.  An opening on its way may have reached the store; so may one of
+ * another master, where a hello went whose fate nobody here knows: that master would judge the newer session, and
+ * give away what goes on here. */
+static bool may_resume(const struct worker *w, const struct hello *h)
+{
+	return !w->opening && w->session && w->session == h->resumes && !w->lapsed && h->alone &&
+	       memcmp(w->instance, h->instance, sizeof(w->instance)) == 0;
+}
+
+/* A stop that the old stream may have swallowed. */
+static void stop_again(struct core *c, struct worker *w, const struct job *j)
+{
+	if (j->state == JOB_LEFT)
+		emit_stop(c, w, job_at(j), CORE_STOP_FENCED);
+	else if (j->state == JOB_TAKING_BACK && j->cause == CORE_CAUSE_RECALLED)
+		emit_stop(c, w, job_at(j), CORE_STOP_RECALLED);
+	else if (j->cancel)
+		emit_stop(c, w, job_at(j), CORE_STOP_CANCELLED);
+}
+
+/* All that was dispatched so far is compared with the list: what the old stream swallowed is never going to arrive.  It can't
+ * be taken back now, but will be when the store is back; until then it keeps no slot. */
+static void compare_all(struct core *c, struct worker *w, const struct core_attempt *held, size_t n)
+{
+#ifdef REINS_MUTATION_RESUME_UNCOMPARED /* tests/sim proves that it would notice */
+	return;
+#endif
+	list_each(it, &w->jobs) {
+		struct job *j = container_of(it, struct job, at_worker);
+		if (j->mark != w->mark)
+			job_input(c, j, IN_UNLISTED, NULL);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct job *j = job_by_attempt(c, held[i]);
+		if (!j || j->worker != w) {
+			emit_stop(c, w, held[i], CORE_STOP_FENCED);
+			continue;
+		}
+		j->number = 0; /* on this stream it was seen from the start */
+		job_input(c, j, IN_LISTED, NULL);
+		stop_again(c, w, j);
+	}
+}
+
+static void resume(struct core *c, struct worker *w, struct hello *h)
+{
+	int64_t number = w->number, detached_until = w->detached_until;
+	h->heartbeat_ns = w->heartbeat_ns;
+	h->lease_ns = w->lease_ns;
+	w->mark++;
+	struct core_attempt *goes_on = emit_alloc(c, h->n_held * sizeof(*goes_on));
+	size_t n = 0;
+	for (size_t i = 0; i < h->n_held; i++) {
+		struct job *j = job_by_attempt(c, h->held[i]);
+		if (!j || j->worker != w)
+			continue;
+		j->mark = w->mark;
+		if (j->state != JOB_LEFT)
+			goes_on[n++] = h->held[i];
+	}
+	become(c, w, h, w->session, goes_on, n);
+	w->number = number; /* dispatches are numbered within the session */
+	w->detached_until = detached_until;
+	compare_all(c, w, h->held, h->n_held);
+	emit_lease_beat(c, w);
+	worker_heard(c, w, h->heard);
+	worker_refresh(c, w, true);
+}
+
+/* Takes the hello: a session is opened or goes on, or it waits. */
+static void take_hello(struct core *c, struct worker *w, struct hello *h)
+{
+	if (c->store_up && !w->opening) {
+		open_session(c, w, h);
+	} else if (!c->store_up && may_resume(w, h)) {
+		resume(c, w, h);
+		hello_free(c, h);
+	} else {
+		w->next = h;
+		if (!c->store_up && list_empty(&w->link_waiting))
+			list_push_back(&c->waiting, &w->link_waiting);
+	}
+}
+
+void session_give_up(struct core *c, struct worker *w)
+{
+	hello_close(c, w->next, CORE_CLOSE_AWAY);
+	hello_free(c, w->next);
+	w->next = NULL;
+}
+
+void session_store_back(struct core *c)
+{
+	struct list *n;
+	while ((n = list_pop_front(&c->waiting))) {
+		struct worker *w = container_of(n, struct worker, link_waiting);
+		struct hello *next = w->next;
+		if (!next || w->opening)
+			continue;
+		w->next = NULL;
+		take_hello(c, w, next);
+		worker_timer(c, w);
+	}
+}
+
+/* Alone: each hello of its process since the session began came here, or none of them has opened another. */
+static void count_hello(struct worker *w, struct hello *h)
+{
+	if (!h->resumes || h->number != w->hello_number + 1)
+		w->hellos_missed = h->resumes != 0;
+	h->alone = h->no_other || (h->number && !w->hellos_missed);
+	w->hello_number = h->number;
+}
+
+void session_on_hello(struct core *c, const struct core_event *ev)
+{
+	if (peer_find(c, ev->peer)) {
+		emit_close(c, ev->peer, CORE_CLOSE_PROTOCOL);
+		return;
+	}
+	struct worker *w = worker_find(c, ev->hello.worker);
+	bool over = (!w && c->workers.len >= (size_t)c->cfg.max_workers) ||
+		    ev->hello.n_held > (size_t)c->cfg.max_held || strlen(ev->hello.worker) > CORE_NAME_MAX;
+	struct hello *h = over ? NULL : hello_copy(c, ev);
+	if (!h) {
+		emit_close(c, ev->peer, CORE_CLOSE_LIMIT);
+		return;
+	}
+	if (!w)
+		w = worker_new(c, ev->hello.worker);
+	if (h->resumes && h->number && h->number <= w->hello_number && memcmp(w->instance, h->instance, sizeof(w->instance)) == 0) {
+		/* Late: its process has said a newer one on another stream. */
+		hello_free(c, h);
+		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
+		return;
+	}
+	count_hello(w, h);
+	peer_add(c, ev->peer, w);
+	if (w->opening)
+		hello_close(c, w->opening, CORE_CLOSE_REPLACED);
+	hello_close(c, w->next, CORE_CLOSE_REPLACED);
+	hello_free(c, w->next);
+	w->next = NULL;
+	take_hello(c, w, h);
+	worker_timer(c, w);
+}
+
 void session_on_opened(struct core *c, const struct core_event *ev)
 {
 	/* The peer's entry may be gone with its stream; the worker is found by the opening itself. */
 	struct worker *w = worker_find(c, ev->opened.worker);
 	if (!w || !w->opening || w->opening->peer != ev->peer)
 		return;
-	struct hello *h = w->opening;
-	if (ev->opened.ok)
+	struct hello *h = w->opening, *next = w->next;
+	w->opening = w->next = NULL;
+	c->n_opening--;
+	if (ev->opened.ok) {
 		apply(c, w, h, ev);
-	else
-		hello_close(c, h, CORE_CLOSE_UNAVAILABLE);
-	w->opening = NULL;
-	hello_free(c, h);
-	struct hello *next = w->next;
-	w->next = NULL;
-	if (next && next->dead) {
-		hello_free(c, next);
-	} else if (next && c->store_up) {
-		open_session(c, w, next);
-	} else if (next) {
-		hello_close(c, next, CORE_CLOSE_UNAVAILABLE);
-		hello_free(c, next);
+	} else if (!c->store_up && !next && !h->dead) {
+		next = h; /* it was not changed */
+	} else {
+		hello_close(c, h, CORE_CLOSE_AWAY);
 	}
+	if (next != h)
+		hello_free(c, h);
+	if (next)
+		take_hello(c, w, next);
 	worker_refresh(c, w, true);
 	worker_heard(c, w, w->heard);
 	worker_maybe_forget(c, w);
 }
 
 /* ---- the stream ---- */
+
+/* Others judge exclusive attempts of this master when they have seen its beat stand still for master_ttl_exclusive and
+ * then for a whole lease: nine tenths of the former after the last beat was sent, no renewal leaves here any more, and the
+ * workers have ended their trees by the time that others give the tasks away.
+ *
+ * Nothing more is needed when it gives out exclusive tasks meanwhile: the claim is void once another master has taken over
+ * (store_assignment), and before that the worker begins and ends by the same clock, its newest renewal. */
+static bool may_renew_exclusive(const struct core *c)
+{
+#ifdef REINS_MUTATION_ALWAYS_RENEW /* tests/sim proves that it would notice */
+	return true;
+#endif
+	return c->now - c->beat_at < c->cfg.master_ttl_exclusive_ns / 10 * 9;
+}
 
 /* checkAndFixStaleRunningTasks: the list of a heartbeat against memory, in stream order. */
 void session_on_heartbeat(struct core *c, const struct core_event *ev)
@@ -294,6 +447,7 @@ void session_on_heartbeat(struct core *c, const struct core_event *ev)
 		return;
 	struct core_effect *f = emit_worker(c, CORE_DO_HEARTBEAT_ACK, w);
 	f->number = ev->heartbeat.number;
+	f->exclusive_not_renewed = !may_renew_exclusive(c);
 	w->mark++;
 	for (size_t i = 0; i < ev->heartbeat.n_held; i++) {
 		struct job *j = job_by_attempt(c, ev->heartbeat.held[i]);
@@ -391,6 +545,7 @@ void session_on_peer_gone(struct core *c, const struct core_event *ev)
 		peer_remove(c, ev->peer);
 		hello_free(c, w->next);
 		w->next = NULL;
+		worker_maybe_forget(c, w);
 	} else {
 		note_end(c);
 		worker_drop_peer(c, w, false, CORE_CLOSE_REPLACED);

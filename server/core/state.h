@@ -167,6 +167,7 @@ struct core {
 	struct rng rng;
 	bool store_up, lease_up;
 	int64_t store_down_at;
+	int64_t beat_at;          /* when the newest beat was sent that the store has committed */
 	bool again;               /* the pick stopped at its budget */
 	size_t spec_guess;        /* what a spec that the store is about to hand over may hold: the largest of late */
 	struct heap timers;
@@ -192,9 +193,10 @@ struct core {
 	struct list retry;
 
 	struct map workers, peers, pools;
-	struct list pools_all, fresh, dead;
+	struct list pools_all, fresh, waiting, dead;
 	size_t n_free;            /* workers in pool.free heaps */
-	size_t n_connected;
+	size_t n_connected, n_opening; /* sessions; those on their way to one */
+	struct { size_t size; int64_t at; } fleet; /* the most of late, and when it was so */
 	uint64_t serial;
 	uint64_t pick;
 	struct { int64_t second; size_t gone, of; } ended[GONE_BUCKETS]; /* streams that ended, by second */

@@ -43,6 +43,10 @@ struct hello {
 	bool in_process, draining;
 	bool dead;                /* the stream ended, or was replaced */
 	int64_t heard;
+	int64_t resumes, number;  /* see CORE_EV_HELLO */
+	bool no_other, alone;     /* alone: nobody else can have opened a newer session for its process */
+	int64_t heartbeat_ns, lease_ns; /* of the session that is opened for it */
+	int64_t wait_until;       /* while the store is away */
 	int64_t order;            /* over all masters; 0: not counted */
 };
 
@@ -57,6 +61,10 @@ struct worker {
 	uint64_t serial;
 	uint64_t peer;
 	int64_t session;
+	int64_t heartbeat_ns, lease_ns; /* H and L of the session: it is judged by what it was told */
+	bool lapsed;              /* leases of this session have ended: it can't go on */
+	int64_t hello_number;     /* the newest seen of its process */
+	bool hellos_missed;       /* of some since the session began nobody here knows what became */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	struct core_capacity capacity;
 	int32_t used;
@@ -75,6 +83,7 @@ struct worker {
 	struct heap_node free;    /* in pool.free */
 	uint64_t given;           /* for spread: lower was given something longer ago */
 	struct list link_fresh;   /* core.fresh: gained something in this step */
+	struct list link_waiting; /* core.waiting: its `next` may wait for the store */
 	struct list link_dead;
 	struct timer timer;
 	int64_t heard;            /* leases count from here */

@@ -21,7 +21,7 @@ bool core_worker(const struct core *c, const char *id, struct core_worker_view *
 			.gpus = (int32_t)min_i64(w->used_need.gpus, INT32_MAX),
 		},
 		.heard_mono_ns = w->heard,
-		.lease_end_mono_ns = max_i64(w->heard + c->cfg.lease_ttl_ns, w->detached_until),
+		.lease_end_mono_ns = max_i64(w->heard + w->lease_ns, w->detached_until),
 		.draining = w->draining,
 		.drain_wish = w->drain_wish,
 		.unanswered = w->unanswered,

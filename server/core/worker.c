@@ -175,11 +175,14 @@ struct worker *worker_new(struct core *c, const char *id)
 	list_init(&w->sent);
 	list_init(&w->done);
 	list_init(&w->link_fresh);
+	list_init(&w->link_waiting);
 	list_init(&w->link_dead);
 	heap_node_init(&w->free);
 	timer_init(&w->timer, TIMER_WORKER);
+	w->heartbeat_ns = c->cfg.heartbeat_ns;
+	w->lease_ns = c->cfg.lease_ttl_ns;
 	w->heard = c->now;
-	w->lease_at = c->now + c->cfg.lease_ttl_ns;
+	w->lease_at = c->now + w->lease_ns;
 	w->grace_end = NEVER;
 	map_put(&c->workers, &w->node, w->id, strlen(w->id));
 	return w;
@@ -196,7 +199,7 @@ void worker_maybe_forget(struct core *c, struct worker *w)
 {
 	if (w->peer || w->opening || w->next || w->n_jobs || !list_empty(&w->link_dead))
 		return;
-	if (w->session && c->now < w->heard + c->cfg.lease_ttl_ns)
+	if (w->session && c->now < w->heard + w->lease_ns)
 		return;
 	if (w->session) {
 		struct core_effect *f = emit_worker(c, CORE_DO_WORKER_GONE, w);
@@ -205,6 +208,7 @@ void worker_maybe_forget(struct core *c, struct worker *w)
 	worker_refresh(c, w, false);
 	timer_set(c, &w->timer, NEVER);
 	list_remove(&w->link_fresh);
+	list_remove(&w->link_waiting);
 	if (w->pool)
 		pool_put(c, w->pool);
 	w->pool = NULL;
@@ -248,7 +252,7 @@ static int64_t lease_end(const struct worker *w, const struct job *j, int64_t fr
 /* When the next lease of this worker ends: its own, or that of an attempt. */
 static void lease_next(struct core *c, struct worker *w)
 {
-	int64_t from = heard(w), own = from + c->cfg.lease_ttl_ns;
+	int64_t from = heard(w), own = from + w->lease_ns;
 	w->lease_at = own > c->now ? own : NEVER;
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
@@ -273,15 +277,17 @@ void worker_timer(struct core *c, struct worker *w)
 		at = min_i64(at, container_of(w->sent.next, struct job, sent)->accept_by);
 	if (w->hold_until > c->now)
 		at = min_i64(at, w->hold_until);
+	if (w->next && !c->store_up)
+		at = min_i64(at, w->next->wait_until);
 	timer_set(c, &w->timer, at);
 }
 
-/* Each attempt by its own lease, the worker by the default one. The stream is closed then, so that the worker comes
+/* Each attempt by its own lease, the worker by its session's. The stream is closed then, so that the worker comes
  * anew with its list. */
 static void judge_leases(struct core *c, struct worker *w)
 {
 	int64_t from = heard(w);
-	bool ended = c->now >= from + c->cfg.lease_ttl_ns;
+	bool ended = c->now >= from + w->lease_ns;
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
 		if (runs_on_lease(j) && c->now >= lease_end(w, j, from)) {
@@ -289,8 +295,10 @@ static void judge_leases(struct core *c, struct worker *w)
 			job_input(c, j, IN_LOST, NULL);
 		}
 	}
-	if (ended)
+	if (ended) {
+		w->lapsed = true;
 		worker_drop_peer(c, w, true, CORE_CLOSE_UNAVAILABLE);
+	}
 	lease_next(c, w);
 }
 
@@ -299,6 +307,7 @@ static void judge_grace(struct core *c, struct worker *w)
 	w->grace_end = NEVER;
 	if (session_mass_end(c, w->gone_at))
 		return;
+	w->lapsed = true;
 	list_each(it, &w->jobs) {
 		struct job *j = container_of(it, struct job, at_worker);
 		if (runs_on_lease(j) && !j->t.exclusive)
@@ -314,6 +323,8 @@ void worker_on_timer(struct core *c, struct worker *w)
 			break;
 		job_input(c, j, IN_LATE, NULL);
 	}
+	if (!c->store_up && w->next && w->next->wait_until <= c->now)
+		session_give_up(c, w);
 	if (c->store_up && w->grace_end <= c->now)
 		judge_grace(c, w);
 	if (c->store_up && w->lease_at <= c->now)
@@ -330,7 +341,7 @@ void worker_store_back(struct core *c, int64_t away_ns)
 {
 	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {
 		struct worker *w = container_of(n, struct worker, node);
-		int64_t shortest = c->cfg.lease_ttl_ns;
+		int64_t shortest = w->lease_ns;
 #ifdef REINS_MUTATION_NO_START_GRACE /* tests/sim proves that it would notice */
 		away_ns = 0;
 #endif

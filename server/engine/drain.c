@@ -147,7 +147,7 @@ static void read_page(struct engine *e)
 void engine_drain_pulse(struct engine *e)
 {
 	int64_t now = loop_now_mono_ns(e->loop);
-	if (e->reading_wishes || now < e->next_wishes_mono_ns || !e->opened || !e->store_up)
+	if (e->reading_wishes || now < e->next_wishes_mono_ns || !e->opened || !e->store_state.state.up)
 		return;
 	e->next_wishes_mono_ns = now + e->core_config.recovery_ns;
 	e->wishes_round = e->drain_clock;

@@ -50,12 +50,22 @@ void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n
 	}
 }
 
+void engine_on_hb(void *arg, const struct lease_hb *hb)
+{
+	struct eng_op *op = (struct eng_op *)(uintptr_t)hb->cookie;
+	struct core_event *ev = answer(op, CORE_EV_HB);
+	ev->hb.worker = op->worker;
+	ev->hb.fresh = hb->presence == LEASE_PRESENT && hb->session == op->effect.session;
+}
+
 static void on_claimed(struct store_op *sop)
 {
 	struct eng_op *op = of(sop);
 	struct core_event *ev = answer(op, CORE_EV_CLAIMED);
 	ev->claimed = sop->result == STORE_UNAVAILABLE ? CORE_CLAIM_UNAVAILABLE
-		    : sop->result == STORE_OK && op->claim.ret_won ? CORE_CLAIM_WON
+		    : sop->result != STORE_OK			   ? CORE_CLAIM_LOST
+		    : op->claim.ret_won				   ? CORE_CLAIM_WON
+		    : op->claim.ret_stale			   ? CORE_CLAIM_STALE
 								   : CORE_CLAIM_LOST;
 	if (ev->claimed == CORE_CLAIM_WON) {
 		CRASH_POINT("after-claim");
@@ -163,6 +173,19 @@ static void on_strays(struct store_op *sop)
 	ev->strays.n = ev->strays.ok ? op->strays.ret_n : 0;
 }
 
+static void on_took_over(struct store_op *sop)
+{
+	struct eng_op *op = of(sop);
+	struct core_event *ev = answer(op, CORE_EV_TOOK_OVER);
+	ev->took_over.master = op->worker;
+	ev->took_over.beat = op->take_over.beat;
+	ev->took_over.incarnation = op->take_over.ret_incarnation;
+	ev->took_over.taken = sop->result == STORE_OK && op->take_over.ret_taken;
+	if (ev->took_over.taken)
+		log_warn("master", NULL, "took over the sessions of master %s, whose beat stands still; they are judged after a whole lease",
+			 op->worker);
+}
+
 void engine_on_page(void *arg, const struct lease_page *page)
 {
 	struct eng_op *op = (struct eng_op *)(uintptr_t)page->cookie;
@@ -242,12 +265,12 @@ static void on_inserted(struct store_op *sop)
 		ev->expires_in_ns = s->ins.expiry_ns;
 		ev->task = s->ins.task;
 		ev->task.seq = s->ins.ret_seq;
-		ev->task.attempt = created && s->ins.eager.worker ? 1 : 0;
+		ev->task.attempt = created && s->ins.ret_given ? 1 : 0;
 		ev->at = (struct core_attempt){ s->ins.task.id, ev->task.attempt };
 		ev->inserted = created ? CORE_INSERT_CREATED
 			     : sop->result == STORE_OK ? CORE_INSERT_EXISTS
 						       : CORE_INSERT_FAILED;
-		if (created && s->ins.eager.worker)
+		if (created && s->ins.ret_given)
 			CRASH_POINT("after-claim");
 	} else if (created) {
 		/* A group. What is not due yet waits in the store; the core finds it there at its next look. */
@@ -278,9 +301,11 @@ static void submit(struct engine *e, struct eng_op *op, enum store_kind kind, vo
 	store_submit(e->store, &op->op);
 }
 
-static struct store_assignment assignment(const struct core_effect *x, const char *worker)
+static struct store_assignment assignment(const struct engine *e, const struct core_effect *x, const char *worker)
 {
-	struct store_assignment a = { .worker = worker, .session = x->session, .lease_ns = x->lease_ns };
+	struct store_assignment a = {
+		.worker = worker, .session = x->session, .lease_ns = x->lease_ns, .master = e->master_id, .incarnation = e->incarnation,
+	};
 	memcpy(a.instance, x->instance, sizeof(a.instance));
 	return a;
 }
@@ -306,7 +331,7 @@ static void do_insert(struct engine *e, const struct core_effect *x)
 	struct engine_submit *s = (struct engine_submit *)(uintptr_t)x->token;
 	if (x->worker) {
 		snprintf(s->worker, sizeof(s->worker), "%s", x->worker);
-		s->ins.eager = assignment(x, s->worker);
+		s->ins.eager = assignment(e, x, s->worker);
 	}
 	store_submit(e->store, &s->ins.op);
 }
@@ -317,7 +342,7 @@ static void do_claim(struct engine *e, const struct core_effect *x)
 	op->claim.task = (struct core_task){
 		.id = x->at.task, .queue = x->queue, .priority = x->priority, .seq = x->seq,
 	};
-	op->claim.to = assignment(x, op->worker);
+	op->claim.to = assignment(e, x, op->worker);
 	submit(e, op, STORE_CLAIM, on_claimed);
 }
 
@@ -367,6 +392,7 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;
+	o->lease_ns = x->lease_ns;
 	const struct engine_peer *p = engine_peer_find(e, x->peer);
 	if (p)
 		o->hello = op->info = blob_ref(p->hello);
@@ -397,6 +423,16 @@ static void do_detached(struct engine *e, const struct core_effect *x)
 	op->detached.session = x->session;
 	op->detached.within_ns = x->detach_ns;
 	submit(e, op, STORE_DETACHED, on_told);
+}
+
+static void do_take_over(struct engine *e, const struct core_effect *x)
+{
+	struct eng_op *op = engine_op_new(e, x);
+	snprintf(op->worker, sizeof(op->worker), "%s", x->master);
+	op->take_over.master = op->worker;
+	op->take_over.incarnation = x->incarnation;
+	op->take_over.beat = x->beat;
+	submit(e, op, STORE_TAKE_OVER, on_took_over);
 }
 
 static void do_fill(struct engine *e, const struct core_effect *x)
@@ -465,6 +501,16 @@ static void touch(struct engine *e, struct engine_peer *p)
 		list_push_back(&e->dirty_peers, &p->dirty);
 }
 
+/* Of a session that goes on. */
+static void keep_adopted(struct engine_peer *p, const struct core_attempt *held, size_t n)
+{
+	free(p->adopted);
+	p->adopted = xcalloc(n + 1, sizeof(*p->adopted));
+	p->n_adopted = n;
+	for (size_t i = 0; i < n; i++)
+		p->adopted[i].task = (struct core_task){ .id = held[i].task, .attempt = held[i].attempt };
+}
+
 static void to_peer(struct engine *e, const struct core_effect *x)
 {
 	struct engine_peer *p = engine_peer_find(e, x->peer);
@@ -472,7 +518,9 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		return;
 	switch (x->type) {
 	case CORE_DO_WELCOME:
-		p->ops->welcome(p, x->session, p->adopted, p->n_adopted);
+		if (x->resumed)
+			keep_adopted(p, x->held, x->n_held);
+		p->ops->welcome(p, x, p->adopted, p->n_adopted);
 		free(p->adopted);
 		p->adopted = NULL;
 		p->n_adopted = 0;
@@ -480,7 +528,7 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		engine_drain_welcome(p);
 		break;
 	case CORE_DO_HEARTBEAT_ACK:
-		p->ops->heartbeat_ack(p, x->number);
+		p->ops->heartbeat_ack(p, x->number, x->exclusive_not_renewed);
 		break;
 	case CORE_DO_DISPATCH:
 		p->ops->dispatch(p, x);
@@ -549,6 +597,8 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 		op->strays.limit = x->limit;
 		submit(e, op, STORE_STRAYS, on_strays);
 		break;
+	case CORE_DO_TAKE_OVER: do_take_over(e, x); break;
+	case CORE_DO_ASK_HB: lease_query_hb(e->lease, x->worker, (uint64_t)(uintptr_t)engine_op_new(e, x)); break;
 	case CORE_DO_WORKER_GONE: do_worker_gone(e, x); break;
 	case CORE_DO_DETACHED: do_detached(e, x); break;
 	case CORE_DO_LEASE_BEAT: do_lease_beat(e, x); break;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
@@ -80,7 +81,8 @@ static void free_spent(struct engine *e)
 		free(container_of(n, struct scratch, node));
 	while ((n = list_pop_front(&e->spent))) {
 		struct eng_op *op = container_of(n, struct eng_op, node);
-		if (op->effect.type != CORE_DO_PREEMPT && op->effect.type != CORE_DO_KEYS)
+		enum core_effect_type of = op->effect.type;
+		if (of != CORE_DO_PREEMPT && of != CORE_DO_ASK_HB && of != CORE_DO_KEYS)
 			store_op_done_fields(&op->op);
 		free(op->held);
 		free(op->owners);
@@ -104,9 +106,24 @@ static void free_spent(struct engine *e)
 	}
 }
 
+/* The pulse is late by what the loop, or the process, stood still. */
+static void note_stall(struct engine *e, int64_t now)
+{
+	int64_t late = now - e->pulse_due_mono_ns;
+	if (late <= e->core_config.lease_ttl_ns / 10)
+		return;
+	log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
+		 (long long)(late / NS_PER_MS));
+	engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
+	e->stalls++;
+	e->pulse_due_mono_ns = now;
+}
+
 static void step(struct engine *e)
 {
 	int64_t now = loop_now_mono_ns(e->loop);
+	/* Before the pulse when it was between the turn's input and here: the time that the core is told must not be news. */
+	note_stall(e, now);
 	struct core_event *events = e->events;
 	size_t n = e->n_events;
 	core_step(e->core, now, events, n, &e->effects);
@@ -135,22 +152,57 @@ static void on_deadline(struct loop_timer *t)
 
 /* ---- this master's row ---- */
 
-static void on_beat(struct store_op *op)
+static void close_all(struct engine *e)
 {
-	struct engine *e = container_of(op, struct engine, beat.op);
-	e->beating = false;
-	if (op->result != STORE_OK || !e->beat.ret_replaced)
-		return;
-	log_error("master", NULL, "another process runs as master %s (a newer incarnation): ending all streams", e->master_id);
 	e->opened = false;
-	e->replaced = true;
 	for (struct map_node *n = map_first(&e->peers), *next; n; n = next) {
 		next = map_next(&e->peers, n);
 		struct engine_peer *p = container_of(n, struct engine_peer, by_id);
 		engine_peer_gone(e, p);
 		p->ops->close(p, CORE_CLOSE_UNAVAILABLE);
 	}
+}
+
+static void replaced(struct engine *e)
+{
+	log_error("master", NULL, "another process runs as master %s (a newer incarnation): ending all streams", e->master_id);
+	e->replaced = true;
+	close_all(e);
 	e->on_replaced(e->arg);
+}
+
+/* Nobody serves until the row is this process's again. */
+static void taken_over(struct engine *e)
+{
+	log_warn("master", NULL,
+		 "another master has taken over the sessions of this one, whose beat stood still: ending all streams, to go on as the next incarnation");
+	close_all(e);
+	engine_event(e, CORE_EV_DEPOSED);
+	engine_event(e, CORE_EV_STORE)->up = false;
+}
+
+/* Counted from when it was sent: whoever reads the row sees it no earlier. */
+static void beat_committed(struct engine *e)
+{
+	engine_event(e, CORE_EV_BEAT)->beat_mono_ns = e->beat_sent_mono_ns;
+}
+
+static void open_master(struct engine *e);
+
+static void on_beat(struct store_op *op)
+{
+	struct engine *e = container_of(op, struct engine, beat.op);
+	e->beating = false;
+	if (op->result != STORE_OK)
+		return;
+	if (e->beat.ret_replaced) {
+		replaced(e);
+	} else if (e->beat.ret_taken_over) {
+		taken_over(e);
+		open_master(e);
+	} else {
+		beat_committed(e);
+	}
 }
 
 static void on_master_open(struct store_op *op)
@@ -159,75 +211,83 @@ static void on_master_open(struct store_op *op)
 	e->opening = false;
 	if (op->result != STORE_OK)
 		return;
+	if (e->master_open.ret_replaced) {
+		replaced(e);
+		return;
+	}
+	beat_committed(e);
 	e->incarnation = e->master_open.ret_incarnation;
 	snprintf(e->store_id, sizeof(e->store_id), "%s", e->master_open.ret_store_id);
 	e->opened = true;
 	log_info("master", NULL, "ready master=%s incarnation=%lld store=%s", e->master_id, (long long)e->incarnation,
 		 e->store_id);
-	if (e->store_up) /* else it is told when the store is back */
+	if (e->store_state.state.up) /* else it is told when the store is back */
 		engine_event(e, CORE_EV_STORE)->up = true;
 }
 
 static void open_master(struct engine *e)
 {
-	if (e->opening || e->opened || e->replaced || !e->store_up)
+	if (e->opening || e->opened || e->replaced || !e->store_state.state.up)
 		return;
 	e->opening = true;
 	memset(&e->master_open, 0, sizeof(e->master_open));
 	e->master_open.op.kind = STORE_MASTER_OPEN;
 	e->master_open.op.done = on_master_open;
 	e->master_open.master = e->master_id;
+	e->master_open.process = e->process;
+	e->master_open.again = e->incarnation > 0;
+	e->beat_sent_mono_ns = loop_now_mono_ns(e->loop);
 	store_submit(e->store, &e->master_open.op);
+}
+
+static void beat(struct engine *e)
+{
+	if (!e->opened || !e->store_state.state.up || e->beating)
+		return;
+	int64_t now = loop_now_mono_ns(e->loop);
+	e->beating = true;
+	memset(&e->beat, 0, sizeof(e->beat));
+	e->beat.op.kind = STORE_BEAT;
+	e->beat.op.done = on_beat;
+	e->beat.master = e->master_id;
+	e->beat.incarnation = e->incarnation;
+	e->beat.process = e->process;
+	e->beat_sent_mono_ns = now;
+	e->next_beat_mono_ns = now + e->core_config.heartbeat_ns;
+	store_submit(e->store, &e->beat.op);
 }
 
 static void on_pulse(struct loop_timer *t)
 {
 	struct engine *e = container_of(t, struct engine, pulse);
 	int64_t now = loop_now_mono_ns(e->loop);
-	int64_t late = now - e->pulse_due_mono_ns;
-	if (late > e->core_config.lease_ttl_ns / 10) {
-		log_warn("master", NULL, "the event loop stood still for %lld ms; leases are lengthened by that",
-			 (long long)(late / NS_PER_MS));
-		engine_event(e, CORE_EV_STALLED)->stalled_ns = late;
-	}
+	note_stall(e, now);
+	dependency_tell(&e->store_state, now);
+	dependency_tell(&e->lease_state, now);
 	open_master(e);
 	engine_drain_pulse(e);
-	if (e->opened && e->store_up && !e->beating && now >= e->next_beat_mono_ns) {
-		e->beating = true;
-		memset(&e->beat, 0, sizeof(e->beat));
-		e->beat.op.kind = STORE_BEAT;
-		e->beat.op.done = on_beat;
-		e->beat.master = e->master_id;
-		e->beat.incarnation = e->incarnation;
-		e->next_beat_mono_ns = now + e->core_config.heartbeat_ns;
-		store_submit(e->store, &e->beat.op);
-	}
+	if (now >= e->next_beat_mono_ns)
+		beat(e);
 	e->pulse_due_mono_ns = now + e->core_config.heartbeat_ns / PULSES_PER_BEAT;
 	loop_timer_set(&e->pulse, e->pulse_due_mono_ns);
 }
 
 void engine_on_store_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("store", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("store", NULL, "down: %s", text);
-	e->store_up = up;
-	if (!up)
+	dependency_set(&e->store_state, up, text, loop_now_mono_ns(e->loop));
+	if (!up) {
 		engine_event(e, CORE_EV_STORE)->up = false;
-	else if (e->opened)
+	} else if (e->opened) {
 		engine_event(e, CORE_EV_STORE)->up = true;
-	else
+		beat(e); /* after a long time without one: it may be another's turn */
+	} else {
 		open_master(e);
+	}
 }
 
 void engine_on_lease_state(struct engine *e, bool up, const char *text)
 {
-	if (up)
-		log_info("lease", NULL, "up%s%s", *text ? ": " : "", text);
-	else
-		log_warn("lease", NULL, "down, going on without: %s", text);
-	e->lease_up = up;
+	dependency_set(&e->lease_state, up, text, loop_now_mono_ns(e->loop));
 	engine_event(e, CORE_EV_LEASE)->up = up;
 }
 
@@ -238,6 +298,7 @@ static void on_lease_state(void *arg, bool up, const char *text)
 
 const struct lease_events engine_lease_events = {
 	.on_preempted = engine_on_preempted,
+	.on_hb = engine_on_hb,
 	.on_page = engine_on_page,
 	.on_state = on_lease_state,
 };
@@ -257,6 +318,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 	e->on_replaced = cfg->on_replaced;
 	e->arg = cfg->arg;
 	snprintf(e->master_id, sizeof(e->master_id), "%s", cfg->master_id);
+	if (getrandom(e->process.b, sizeof(e->process.b), 0) != (ssize_t)sizeof(e->process.b))
+		abort(); /* so few bytes never come short */
 	struct list *lists[] = { &e->scratch, &e->in_flight, &e->spent, &e->free_ops, &e->fresh_outcomes, &e->recording,
 				 &e->spent_outcomes, &e->submits, &e->spent_submits, &e->dirty_peers };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
@@ -270,6 +333,8 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 		free(e);
 		return -ENOMEM;
 	}
+	dependency_init(&e->store_state, "store", "", now);
+	dependency_init(&e->lease_state, "lease", ", going on without", now);
 	loop_dirty_init(&e->work, LOOP_WORK, on_work);
 	loop_timer_init(&e->deadline, e->loop, on_deadline);
 	loop_timer_init(&e->pulse, e->loop, on_pulse);
@@ -329,8 +394,22 @@ const char *engine_master_id(const struct engine *e) { return e->master_id; }
 const struct core_config *engine_core_config(const struct engine *e) { return &e->core_config; }
 const char *engine_store_id(const struct engine *e) { return e->store_id; }
 int64_t engine_incarnation(const struct engine *e) { return e->incarnation; }
-bool engine_ready(const struct engine *e) { return e->opened && e->store_up; }
-bool engine_lease_up(const struct engine *e) { return e->lease_up; }
+bool engine_ready(const struct engine *e) { return e->opened && e->store_state.state.up; }
+bool engine_holds_sessions(const struct engine *e) { return e->opened; }
+bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
+const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
+const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }
+int64_t engine_stalls(const struct engine *e) { return e->stalls; }
+
+const char *engine_not_ready(const struct engine *e)
+{
+	if (engine_ready(e))
+		return NULL;
+	if (!e->store_state.state.up)
+		return e->store_state.state.text;
+	return e->replaced ? "another process runs under this master's id, and is the newer one"
+			   : "the store is there, and has not taken this master in yet";
+}
 
 /* ---- waiters ---- */
 

@@ -7,6 +7,8 @@
 #ifndef REINS_ENGINE_H
 #define REINS_ENGINE_H
 
+#include "common/base/availability.h"
+#include "common/base/availability.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "server/core/core.h"
@@ -21,9 +23,10 @@ struct wait_head;
 
 struct engine_peer;
 struct engine_peer_ops {
-	/* The session stands; the list says what goes on. Always the first message. */
-	void (*welcome)(struct engine_peer *p, int64_t session, const struct core_adopted *adopted, size_t n);
-	void (*heartbeat_ack)(struct engine_peer *p, int64_t number);
+	/* The session stands (`x` says which, and its H and L); the list says what goes on. Always the first message.
+	 * x->resumed: of the list only task id and attempt are filled, and the rest is the callee's to know. */
+	void (*welcome)(struct engine_peer *p, const struct core_effect *x, struct core_adopted *adopted, size_t n);
+	void (*heartbeat_ack)(struct engine_peer *p, int64_t number, bool exclusive_not_renewed);
 	/* Tasks of one number come one after the other and are one message. */
 	void (*dispatch)(struct engine_peer *p, const struct core_effect *e);
 	void (*stop)(struct engine_peer *p, const struct core_attempt *at, enum core_stop_reason reason);
@@ -101,7 +104,8 @@ struct engine_config {
 	struct store *store; /* owned by the caller, as is lease; their events are routed by engine_on_… */
 	struct lease *lease;
 	/* Another process runs under this master's id, and is the newer one.  All streams have been closed; to go on would
-	 * mean to replace each other for ever. */
+	 * mean to replace each other for ever.  (A master whose sessions another one has taken over goes on: it closes all
+	 * streams, forgets its sessions, and is its own next incarnation.) */
 	void (*on_replaced)(void *arg);
 	void *arg;
 };
@@ -126,7 +130,22 @@ const char *engine_store_id(const struct engine *e);
 int64_t engine_incarnation(const struct engine *e);
 /* The store is up and this master has its incarnation: sessions may be opened. */
 bool engine_ready(const struct engine *e);
+/* This master has its incarnation, and knows the store's id: it can hold sessions, also while the store is away. */
+bool engine_holds_sessions(const struct engine *e);
 bool engine_lease_up(const struct engine *e);
+const struct availability *engine_store_state(const struct engine *e);
+const struct availability *engine_lease_state(const struct engine *e);
+/* Why it is not ready, for a person; NULL: it is. Valid until the next turn. */
+const char *engine_not_ready(const struct engine *e);
+/* How often the loop was seen to have stood still. */
+int64_t engine_stalls(const struct engine *e);
+/* Since when, and why not. */
+const struct availability *engine_store_state(const struct engine *e);
+const struct availability *engine_lease_state(const struct engine *e);
+/* Why it is not ready, for a person; NULL: it is. Valid until the next turn. */
+const char *engine_not_ready(const struct engine *e);
+/* How often the loop stood still for more than a tenth of the lease. */
+int64_t engine_stalls(const struct engine *e);
 
 void engine_submit(struct engine *e, struct engine_submit *s);
 /* After a cancel was stored: `verdict` from the store_cancel operation. */

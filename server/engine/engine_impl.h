@@ -3,6 +3,7 @@
 #define REINS_ENGINE_IMPL_H
 
 #include "common/loop/loop.h"
+#include "server/engine/dependency.h"
 #include "server/engine/engine.h"
 
 /* An operation that the core asked for, on its way through the store or the lease table. */
@@ -14,7 +15,7 @@ struct eng_op {
 	struct core_owner *owners; /* RUNS' list and behind it the names, owned */
 	struct blob *info;         /* SESSION_OPEN's, owned */
 	char *words;               /* TAKE_BACK's, owned */
-	char worker[CORE_NAME_MAX + 1];
+	char worker[CORE_NAME_MAX + 1]; /* of the effect; TAKE_OVER: the master */
 	union {
 		struct store_op op;
 		struct store_claim claim;
@@ -25,6 +26,7 @@ struct eng_op {
 		struct store_due due;
 		struct store_expire expire;
 		struct store_strays strays;
+		struct store_take_over take_over;
 		struct store_runs runs;
 		struct store_worker_gone gone;
 		struct store_detached detached;
@@ -70,12 +72,14 @@ struct engine {
 	/* this master's row in the store */
 	struct store_master_open master_open;
 	struct store_beat beat;
+	struct uuid process;           /* tells this process from another one under the same id */
 	bool opening, beating, opened, replaced;
 	char store_id[UUID_TEXT_LEN + 1];
 	int64_t incarnation;
 	struct loop_timer pulse; /* beats, and notices a loop that stood still */
-	int64_t pulse_due_mono_ns, next_beat_mono_ns;
-	bool store_up, lease_up;
+	int64_t pulse_due_mono_ns, next_beat_mono_ns, beat_sent_mono_ns;
+	struct dependency store_state, lease_state;
+	int64_t stalls; /* of the loop */
 
 	/* drain.c: wishes of operators */
 	struct store_workers wishes; /* the page that is read */
@@ -111,6 +115,7 @@ void engine_drain_welcome(struct engine_peer *p);
 void engine_drain_pulse(struct engine *e);
 void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
+void engine_on_hb(void *arg, const struct lease_hb *hb);
 void engine_on_page(void *arg, const struct lease_page *page);
 
 #endif

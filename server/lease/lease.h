@@ -16,7 +16,7 @@
 #ifndef REINS_LEASE_H
 #define REINS_LEASE_H
 
-#include "common/base/base.h"
+#include "common/base/histogram.h"
 #include "common/base/id.h"
 
 struct lease;
@@ -104,6 +104,10 @@ struct lease_stats {
 	int64_t dropped;  /* fire-and-forget commands (one may be for many tasks of a worker) lost: down, over the limit, or refused by Redis */
 	int64_t timeouts;
 	int64_t connects; /* Redis: connections that became usable */
+	int64_t refused;  /* commands that Redis answered with an error */
+	/* Beats that found no hb of their worker: it is its first, or hb was evicted, flushed, or has run out. */
+	int64_t missing;
+	struct histogram took; /* Redis: from a command's flush to its reply */
 };
 
 struct lease_ops {
@@ -124,14 +128,14 @@ struct lease {
 	const struct lease_ops *ops;
 };
 
-/* Takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
+/* tryPreemptWorker: takes a slot of a worker for each task: adds the field, writes a missing hb. A task that is in the
  * hash already takes no second slot. */
 static inline void lease_preempt(struct lease *l, const struct lease_slot *items, size_t n)
 {
 	l->ops->preempt(l, items, n);
 }
 
-/* The owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
+/* registerTaskOwner: the owner key, and the attempt's number into the hash. Fire and forget, like release and beat. */
 static inline void lease_own(struct lease *l, const struct lease_owner *items, size_t n)
 {
 	l->ops->own(l, items, n);

@@ -50,7 +50,6 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 {
 	struct rpc *rpc = rpc_of(call);
 	const struct core_config *cfg = engine_core_config(rpc->engine);
-	struct store *store = engine_store(rpc->engine);
 	struct core_counts counts;
 	core_counts(engine_core(rpc->engine), &counts);
 
@@ -86,7 +85,7 @@ void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m.lease_kind = (char *)(uintptr_t)rpc->lease_kind;
 	m.store_id = (char *)(uintptr_t)engine_store_id(rpc->engine);
 	m.store = engine_ready(rpc->engine) ? REINS__V1__SERVER_INFO__HEALTH__UP : REINS__V1__SERVER_INFO__HEALTH__DOWN;
-	m.store_error = engine_ready(rpc->engine) ? m.store_error : store->down_text;
+	m.store_error = engine_ready(rpc->engine) ? m.store_error : (char *)(uintptr_t)engine_not_ready(rpc->engine);
 	m.lease = engine_lease_up(rpc->engine) ? REINS__V1__SERVER_INFO__HEALTH__UP : REINS__V1__SERVER_INFO__HEALTH__DOWN;
 	m.workers_connected = counts.connected;
 	m.attempts_running = counts.running;

@@ -115,6 +115,7 @@ static void read_metrics(struct get_call *g)
 		.max_bytes = VIEW_METRICS_BYTES,
 	};
 	g->reading = true;
+	rpc_store_begin(g->call, false);
 	store_submit(engine_store(g->rpc->engine), &g->metrics.op);
 }
 
@@ -136,6 +137,7 @@ static void on_read(struct store_op *op)
 			   g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED");
 	} else if (!store_state_is_final(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
 		store_op_done_fields(op);
+		rpc_store_end(g->call);
 		if (g->again) {
 			read_task(g);
 			return;
@@ -165,6 +167,7 @@ static void read_task(struct get_call *g)
 	/* Waiting begins before the read, so that no news falls between the two. */
 	if (g->wait_until_mono_ns && !g->waiter.head)
 		engine_wait(g->rpc->engine, &g->waiter, &id);
+	rpc_store_begin(g->call, false);
 	store_submit(engine_store(g->rpc->engine), &g->get.op);
 }
 
@@ -272,6 +275,7 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	g->cancel.id = id;
 	g->words = xstrdup(words);
 	g->cancel.words = g->words;
+	rpc_store_begin(g->call, true);
 	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
 }
 
@@ -337,5 +341,6 @@ void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	g->retry.op.done = on_retried;
 	g->retry.id = id;
 	g->retry.attempt = attempt;
+	rpc_store_begin(g->call, true);
 	store_submit(engine_store(g->rpc->engine), &g->retry.op);
 }

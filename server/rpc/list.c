@@ -175,5 +175,6 @@ void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	}
 	l->reading = true;
+	rpc_store_begin(call, false);
 	store_submit(engine_store(l->rpc->engine), &l->list.op);
 }

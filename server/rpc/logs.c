@@ -237,6 +237,7 @@ static void on_chunks(struct store_op *op)
 	struct logs_call *l = container_of(op, struct logs_call, read.op);
 	l->reading = false;
 	l->next_chunk = 0;
+	rpc_store_end(l->call);
 	if (!l->call) {
 		logs_free(l);
 		return;
@@ -293,6 +294,7 @@ static void read_on(struct logs_call *l)
 	l->read.max_bytes = READ_BYTES;
 	l->next_chunk = 0;
 	l->reading = true;
+	rpc_store_begin(l->call, false);
 	store_submit(engine_store(l->rpc->engine), &l->read.op);
 }
 
@@ -300,6 +302,7 @@ static void on_looked(struct store_op *op)
 {
 	struct logs_call *l = container_of(op, struct logs_call, get.op);
 	l->reading = false;
+	rpc_store_end(l->call);
 	const struct store_task *t = &l->get.ret_task;
 	if (!l->call) {
 		logs_free(l);
@@ -357,6 +360,7 @@ static void look(struct logs_call *l)
 	l->again = l->caught_up = false;
 	if (l->follow && !l->waiter.head)
 		engine_wait(l->rpc->engine, &l->waiter, &l->id);
+	rpc_store_begin(l->call, false);
 	store_submit(engine_store(l->rpc->engine), &l->get.op);
 }
 

@@ -136,6 +136,7 @@ static void read_points(struct metrics_call *m)
 	m->read.limit = m->req->page_size ? m->req->page_size : PAGE_DEFAULT;
 	m->read.max_bytes = PAGE_BYTES;
 	m->reading = true;
+	rpc_store_begin(m->call, false);
 	store_submit(engine_store(m->rpc->engine), &m->read.op);
 }
 
@@ -199,5 +200,6 @@ void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m->read.op.kind = STORE_METRICS_READ; /* for store_op_done_fields */
 	m->reading = true;
 	grpc_call_set_user(call, m);
+	rpc_store_begin(m->call, false);
 	store_submit(engine_store(m->rpc->engine), &m->get.op);
 }

@@ -60,18 +60,51 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 	if (op->result == STORE_REFUSED) {
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
 	} else {
-		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away: %s%s", op->text,
+		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
+			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,
 			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
 		r.retry_after_ms = 1000;
 	}
 	grpc_call_finish(call, &r);
 }
 
+static void say_no_answer(const struct rpc *rpc, const char *more, struct refusal *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	(void)refuse(ret, STATUS_UNAVAILABLE, NULL, "the store did not answer within %lld ms%s",
+		     (long long)(rpc->store_wait_ns / NS_PER_MS), more);
+	ret->retry_after_ms = 1000;
+}
+
+void rpc_store_begin(struct grpc_call *call, bool changes)
+{
+	if (!call || rpc_of(call)->store_wait_ns <= 0)
+		return;
+	struct rpc *rpc = rpc_of(call);
+	grpc_call_patience(call, loop_now_mono_ns(rpc->loop) + rpc->store_wait_ns,
+			   changes ? &rpc->no_answer_to_change : &rpc->no_answer);
+}
+
+void rpc_store_end(struct grpc_call *call)
+{
+	if (call)
+		grpc_call_patience(call, GRPC_NO_DEADLINE, NULL);
+}
+
 void rpc_init(struct rpc *rpc)
 {
+	say_no_answer(rpc, "", &rpc->no_answer);
+	say_no_answer(rpc, ": it may have been done, or will be; repeat it, a submit with the same idempotency key",
+		      &rpc->no_answer_to_change);
 	list_init(&rpc->sessions);
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
+	progress_init(&rpc->left);
+}
+
+void rpc_done(struct rpc *rpc)
+{
+	progress_done(&rpc->left);
 }
 
 void rpc_drain(struct rpc *rpc)

@@ -6,17 +6,22 @@
 
 #include "common/grpc/server.h"
 #include "server/engine/engine.h"
+#include "server/rpc/progress.h"
 #include "server/rpc/rpc_limits.h"
 
 struct rpc {
 	struct engine *engine;
 	struct loop *loop;
 	struct rpc_limits limits;
+	/* Longest that a call without a deadline waits for an answer of the store; then it ends with UNAVAILABLE. 0: for ever. */
+	int64_t store_wait_ns;
+	struct refusal no_answer, no_answer_to_change; /* what it ends with */
 	int64_t started_wall_us;
 	const char *store_kind, *lease_kind;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
+	struct progress left;  /* of streams that have ended */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 
@@ -27,7 +32,9 @@ struct rpc_parked {
 	void (*end)(struct rpc_parked *p);
 };
 
+/* After the fields before `sessions` were set. */
 void rpc_init(struct rpc *rpc);
+void rpc_done(struct rpc *rpc); /* all calls are over */
 /* The master stops: sessions and parked calls end with UNAVAILABLE, later ones at once. Other calls go on. */
 void rpc_drain(struct rpc *rpc);
 
@@ -41,6 +48,10 @@ extern const size_t rpc_n_methods;
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
 /* The refusal of an operation that was not STORE_OK: UNAVAILABLE with RetryInfo, or INVALID_ARGUMENT. */
 void rpc_refuse_store(struct grpc_call *call, const struct store_op *op);
+/* From here on the call waits for the store (see store_wait_ns), which may change something for it; and no longer.  What the
+ * store does for a call that has ended is its own affair: the operation is answered in the end. NULL-safe. */
+void rpc_store_begin(struct grpc_call *call, bool changes);
+void rpc_store_end(struct grpc_call *call);
 /* UNAVAILABLE with RetryInfo: another master, or this one after its restart, can be asked. */
 void rpc_refuse_stopping(struct grpc_call *call);
 /* Sends an encoded reply and ends the call OK. */

@@ -29,6 +29,7 @@ struct session {
 	struct grpc_call *call; /* NULL once the stream is over */
 	bool closing;           /* finish was called: nothing more is said or heard */
 	bool greeted;           /* hello is complete: the engine knows the peer */
+	bool left;              /* see session_log_leave */
 	bool next_process;      /* it had no session before; until Welcome and what comes with it is said */
 	bool paused, draining;  /* as the worker said last, in heartbeats and in draining: either keeps work away */
 	int64_t detach_ns;      /* of its Draining; 0: it does not leave its programs running */
@@ -74,6 +75,7 @@ struct session {
 	struct buf verdicts; /* encoded OutcomeVerdict fields */
 	struct buf stored;   /* encoded LogStored fields */
 	int64_t acked;       /* number of the newest heartbeat that was acknowledged */
+	bool exclusive_not_renewed; /* by that acknowledgement */
 	bool ack_due;
 	struct list backlog; /* messages that the stream's queue had no room for */
 	size_t backlog_bytes;
@@ -100,6 +102,10 @@ void session_log_done(struct session *s);
 void session_log_piece(struct session *s, const Reins__V1__Log *m);
 /* In Welcome. */
 void session_log_adopted(struct session *s, const struct core_adopted *a);
+/* Points up to this number are stored. */
+void session_log_metrics(struct session *s, const struct core_attempt *ref, int64_t number);
+/* The stream ends: how far all is stored is kept, should the session go on. Once. */
+void session_log_leave(struct session *s);
 /* Bytes before log_end that are not kept. */
 int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end);
 /* The attempt is over. */
@@ -121,6 +127,8 @@ int session_bad_message(struct session *s, const char *what);
 int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret) MUST_CHECK;
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* UNAVAILABLE with RetryInfo: the store is away, and no session was opened. */
+void session_end_away(struct session *s);
 
 /* The outcome of an attempt waits until this is let go again, and the session lives as long.  NULL: the stream has been
  * ended. */

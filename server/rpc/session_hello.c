@@ -103,8 +103,8 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return session_bad_message(s, "hello.queues: more than 1000");
 	if (m->n_handlers > NAMES_MAX)
 		return session_bad_message(s, "hello.handlers: more than 1000");
-	if (!engine_ready(s->rpc->engine)) {
-		session_end(s, STATUS_UNAVAILABLE, "the store is away; connect again");
+	if (!engine_holds_sessions(s->rpc->engine)) { /* what the worker holds may be of another store than this one */
+		session_end_away(s);
 		return -1;
 	}
 	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
@@ -134,6 +134,11 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
+	if (m->resumes_session < 0 || m->hello_number < 0)
+		return session_bad_message(s, "hello: resumes_session or hello_number below 0");
+	ev->hello.resumes = m->resumes_session;
+	ev->hello.number = m->hello_number;
+	ev->hello.no_other = m->no_other;
 	if (m->order < 0)
 		return session_bad_message(s, "hello.order: below 0");
 	ev->hello.order = m->order;
@@ -175,7 +180,9 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 	s->hello.hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
 	engine_hello(s->rpc->engine, &s->peer, &s->hello, s->info);
-	log_info("worker", s->log_name, "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
+	/* While the store is away it may well be turned away, and come again. */
+	log_line(engine_ready(s->rpc->engine) ? LOG_INFO : LOG_DEBUG, "worker", s->log_name,
+		 "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
 		 s->hello.hello.capacity.slots, s->n_held);
 }
 

@@ -15,6 +15,7 @@
 #include "server/rpc/session.h"
 
 #define STOPPING "the master stops; connect again, or to another"
+#define AWAY_RETRY_MS 100 /* workers have a backoff of their own */
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
@@ -69,23 +70,36 @@ void session_unref(struct session *s)
 		session_free(s);
 }
 
-/* Who is refused comes again and again. */
+/* Who is refused comes again and again.  While the store is away all workers do that had to connect anew: that it is away
+ * is in the log already. */
 static void log_ended(const struct session *s, enum status_code code, const char *text)
 {
 	static struct log_repeats refusals;
 	bool refused = code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
+	bool store_away = code == STATUS_UNAVAILABLE && !engine_ready(s->rpc->engine);
 	int64_t left_out;
+	if (store_away && !log_enabled(LOG_DEBUG))
+		return;
 	if (refused && !log_repeats_pass(&refusals, clock_mono_ns(), NS_PER_S / 10, text, &left_out))
 		return;
-	log_line(refused ? LOG_WARN : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
+	log_line(refused ? LOG_WARN : store_away ? LOG_DEBUG : LOG_INFO, "worker", s->log_name, "stream from %s ended by us: %s: %s",
 		 s->call ? grpc_call_peer(s->call)->address : "a peer that is gone", status_code_name(code), text);
 }
 
-void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+static void end(struct session *s, const struct refusal *r)
 {
 	if (s->closing)
 		return;
 	s->closing = true;
+	log_ended(s, r->code, r->message);
+	session_log_leave(s);
+	engine_peer_gone(s->rpc->engine, &s->peer);
+	if (s->call)
+		grpc_call_finish(s->call, r);
+}
+
+void session_end(struct session *s, enum status_code code, const char *fmt, ...)
+{
 	struct refusal r;
 	char text[sizeof(r.message)];
 	va_list ap;
@@ -93,10 +107,15 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)refuse(&r, code, NULL, "%s", text);
-	log_ended(s, code, text);
-	engine_peer_gone(s->rpc->engine, &s->peer);
-	if (s->call)
-		grpc_call_finish(s->call, &r);
+	end(s, &r);
+}
+
+void session_end_away(struct session *s)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away; connect again");
+	r.retry_after_ms = AWAY_RETRY_MS;
+	end(s, &r);
 }
 
 void session_end_all(struct rpc *rpc)
@@ -501,6 +520,7 @@ void worker_on_half_close(struct grpc_call *call)
 	if (!s || s->closing)
 		return;
 	s->closing = true;
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	grpc_call_finish(call, NULL);
 }
@@ -522,6 +542,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	s->call = NULL;
 	s->closing = true;
 	list_remove(&s->at_rpc);
+	session_log_leave(s);
 	engine_peer_gone(s->rpc->engine, &s->peer);
 	loop_unmark(&s->out);
 	session_hello_stop(s);

@@ -45,6 +45,7 @@ struct session_log {
 	struct batch *batch; /* on its way, or to be tried again */
 	int64_t end;         /* of what came */
 	int64_t stored, kept, dropped;
+	int64_t metrics;     /* points that are stored */
 };
 
 /* ---- logs ---- */
@@ -396,12 +397,35 @@ void session_log_piece(struct session *s, const Reins__V1__Log *m)
 void session_log_adopted(struct session *s, const struct core_adopted *a)
 {
 	struct core_attempt ref = { a->task.id, a->task.attempt };
-	struct session_log *l = a->log_stored ? need(s, &ref) : NULL;
+	struct session_log *l = a->log_stored || a->metrics_stored ? need(s, &ref) : NULL;
 	if (!l)
 		return;
+	l->metrics = a->metrics_stored;
 	l->end = l->stored = a->log_stored;
 	l->dropped = a->log_dropped;
 	l->kept = max_i64(a->log_stored - a->log_dropped, 0);
+}
+
+void session_log_metrics(struct session *s, const struct core_attempt *ref, int64_t number)
+{
+	struct session_log *l = alive(s) ? need(s, ref) : NULL;
+	if (l)
+		l->metrics = max_i64(l->metrics, number);
+}
+
+void session_log_leave(struct session *s)
+{
+	if (s->left || !s->logs.len)
+		return;
+	s->left = true;
+	struct progress_of *at = xcalloc(s->logs.len, sizeof(*at));
+	size_t n = 0;
+	for (struct map_node *it = map_first(&s->logs); it; it = map_next(&s->logs, it)) {
+		const struct session_log *l = container_of(it, struct session_log, by_ref);
+		if (l->stored || l->metrics)
+			at[n++] = (struct progress_of){ l->ref, l->stored, l->dropped, l->metrics };
+	}
+	progress_keep(&s->rpc->left, s->worker, at, n);
 }
 
 int64_t session_log_dropped(struct session *s, const struct core_attempt *ref, int64_t log_end)

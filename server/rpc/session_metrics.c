@@ -21,6 +21,7 @@ struct metrics_op {
 	struct session *session;
 	struct attempt *held; /* the outcome that waits */
 	size_t bytes;
+	int64_t last; /* number of the last point that is put */
 	struct buf encoded;
 	char worker[CORE_NAME_MAX + 1];
 	struct store_metric items[]; /* a message's points, and the counts */
@@ -46,6 +47,8 @@ static void on_stored(struct store_op *op)
 	struct session *s = o->session;
 	if (op->result != STORE_OK)
 		tell_lost(s, o);
+	else if (o->last)
+		session_log_metrics(s, &o->put.at, o->last);
 	s->held_bytes -= o->bytes;
 	struct attempt *held = o->held;
 	op_free(o);
@@ -144,6 +147,7 @@ void session_metrics(struct session *s, Reins__V1__Metrics *m)
 		return;
 	}
 	o->session = s;
+	o->last = m->n_points ? min_i64(m->first_number + (int64_t)m->n_points - 1, s->rpc->limits.metrics_points) : 0;
 	s->held_bytes += o->bytes;
 	memcpy(o->worker, s->worker, sizeof(o->worker));
 	o->put.op = (struct store_op){.kind = STORE_METRICS, .done = on_stored};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "server/rpc/follow.h"
 #include "server/rpc/session.h"
@@ -157,11 +158,41 @@ static void on_dispatch(struct engine_peer *p, const struct core_effect *e)
 
 /* ---- the rest ---- */
 
-static void on_welcome(struct engine_peer *p, int64_t session, const struct core_adopted *adopted, size_t n)
+/* One piece; with the attempts from `adopted` on. */
+static void send_welcome(struct session *s, Reins__V1__Welcome *w, const struct core_adopted *adopted, size_t n)
+{
+	_cleanup_free_ Reins__V1__AdoptedAttempt *items = xcalloc(n + 1, sizeof(*items));
+	_cleanup_free_ Reins__V1__AdoptedAttempt **at = xcalloc(n + 1, sizeof(*at));
+	_cleanup_free_ Google__Protobuf__Duration *leases = xcalloc(n + 1, sizeof(*leases));
+	_cleanup_free_ char(*ids)[UUID_TEXT_LEN + 1] = xcalloc(n + 1, sizeof(*ids));
+	for (size_t i = 0; i < n; i++) {
+		const struct core_adopted *a = &adopted[i];
+		reins__v1__adopted_attempt__init(&items[i]);
+		uuid_format(&a->task.id, ids[i]);
+		items[i].task_id = ids[i];
+		items[i].attempt = a->task.attempt;
+		items[i].stop_follows = a->cancel_wish;
+		items[i].log_stored = a->log_stored;
+		items[i].metrics_stored = a->metrics_stored;
+		if (a->lease_ns > 0) {
+			pb_duration_set(&leases[i], a->lease_ns);
+			items[i].lease_ttl = &leases[i];
+		}
+		at[i] = &items[i];
+	}
+	Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
+	w->adopted = at;
+	w->n_adopted = n;
+	m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_WELCOME;
+	m.welcome = w;
+	send_message(s, &m);
+}
+
+static void on_welcome(struct engine_peer *p, const struct core_effect *x, struct core_adopted *adopted, size_t n)
 {
 	struct session *s = container_of(p, struct session, peer);
-	const struct core_config *cfg = engine_core_config(s->rpc->engine);
 	Google__Protobuf__Duration heartbeat, lease;
+	Reins__V1__Welcome w = REINS__V1__WELCOME__INIT;
 	Reins__V1__WorkerLimits limits = REINS__V1__WORKER_LIMITS__INIT;
 	limits.message_bytes = s->rpc->limits.message_bytes;
 	limits.result_bytes = s->rpc->limits.result_bytes;
@@ -170,46 +201,28 @@ static void on_welcome(struct engine_peer *p, int64_t session, const struct core
 	limits.log_window_bytes = SESSION_LOG_WINDOW;
 	limits.log_window_sum_bytes = SESSION_LOG_WINDOW_SUM;
 	limits.metrics_points = s->rpc->limits.metrics_points;
-	pb_duration_set(&heartbeat, cfg->heartbeat_ns);
-	pb_duration_set(&lease, cfg->lease_ttl_ns);
-
+	pb_duration_set(&heartbeat, x->heartbeat_ns);
+	pb_duration_set(&lease, x->lease_ns);
+	if (x->resumed)
+		progress_fill(&s->rpc->left, s->worker, adopted, n);
+	progress_drop(&s->rpc->left, s->worker);
+	w.session = x->session;
+	w.heartbeat_interval = &heartbeat;
+	w.lease_ttl = &lease;
+	w.store_id = (char *)(uintptr_t)engine_store_id(s->rpc->engine);
+	w.master_id = (char *)(uintptr_t)engine_master_id(s->rpc->engine);
+	w.version = (char *)(uintptr_t)REINS_VERSION;
+	w.limits = &limits;
 	size_t done = 0;
 	do {
-		size_t now = min_sz(n - done, ADOPTED_PER_PIECE);
-		Reins__V1__AdoptedAttempt *items = xcalloc(now + 1, sizeof(*items));
-		Reins__V1__AdoptedAttempt **at = xcalloc(now + 1, sizeof(*at));
-		char(*ids)[UUID_TEXT_LEN + 1] = xcalloc(now + 1, sizeof(*ids));
-		for (size_t i = 0; i < now; i++) {
-			const struct core_adopted *a = &adopted[done + i];
-			reins__v1__adopted_attempt__init(&items[i]);
-			uuid_format(&a->task.id, ids[i]);
-			items[i].task_id = ids[i];
-			items[i].attempt = a->task.attempt;
-			items[i].stop_follows = a->cancel_wish;
-			items[i].log_stored = a->log_stored;
-			items[i].metrics_stored = a->metrics_stored;
-			at[i] = &items[i];
-		}
-		done += now;
-		Reins__V1__Welcome w = REINS__V1__WELCOME__INIT;
-		Reins__V1__MasterMessage m = REINS__V1__MASTER_MESSAGE__INIT;
-		w.session = session;
-		w.heartbeat_interval = &heartbeat;
-		w.lease_ttl = &lease;
-		w.store_id = (char *)(uintptr_t)engine_store_id(s->rpc->engine);
-		w.master_id = (char *)(uintptr_t)engine_master_id(s->rpc->engine);
-		w.version = (char *)(uintptr_t)REINS_VERSION;
-		w.limits = &limits;
-		w.adopted = at;
-		w.n_adopted = now;
-		w.last = done == n;
-		m.kind_case = REINS__V1__MASTER_MESSAGE__KIND_WELCOME;
-		m.welcome = &w;
-		send_message(s, &m);
-		free(items);
-		free(at);
-		free(ids);
+		size_t piece = min_sz(n - done, ADOPTED_PER_PIECE);
+		w.last = done + piece == n;
+		send_welcome(s, &w, adopted + done, piece);
+		done += piece;
 	} while (done < n);
+	if (x->resumed)
+		log_info("worker", s->log_name, "session %lld goes on while the store is away, with %zu attempts",
+			 (long long)x->session, n);
 	for (size_t i = 0; i < n; i++) {
 		struct core_attempt ref = { adopted[i].task.id, adopted[i].task.attempt };
 		session_log_adopted(s, &adopted[i]);
@@ -231,10 +244,11 @@ void session_follow_log(struct session *s, const struct core_attempt *at, bool o
 	send_message(s, &m);
 }
 
-static void on_heartbeat_ack(struct engine_peer *p, int64_t number)
+static void on_heartbeat_ack(struct engine_peer *p, int64_t number, bool exclusive_not_renewed)
 {
 	struct session *s = container_of(p, struct session, peer);
 	s->acked = number;
+	s->exclusive_not_renewed = exclusive_not_renewed;
 	s->ack_due = true;
 }
 
@@ -335,7 +349,10 @@ static void on_close(struct engine_peer *p, enum core_close_code code)
 		session_end(s, STATUS_ABORTED, "a newer session of worker %s has begun; this one is over", s->worker);
 		break;
 	case CORE_CLOSE_UNAVAILABLE:
-		session_end(s, STATUS_UNAVAILABLE, "the lease has ended, or the store is away; connect again");
+		session_end(s, STATUS_UNAVAILABLE, "the lease has ended; connect again");
+		break;
+	case CORE_CLOSE_AWAY:
+		session_end_away(s);
 		break;
 	case CORE_CLOSE_LIMIT:
 		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many workers, or too many attempts of this one");
@@ -356,6 +373,8 @@ static void flush_out(struct loop_dirty *d)
 	if (s->ack_due || buf_len(&s->stored)) {
 		/* The number of the last one is said again where only logs were stored: that renews nothing. */
 		s->ack_due = false;
+		if (s->exclusive_not_renewed && wire_put_int(&s->stored, 2, true))
+			out_of_room(s);
 		send_body(s, MSG_HEARTBEAT_ACK, s->acked, &s->stored);
 	}
 }

@@ -162,13 +162,13 @@ static void on_submitted(struct engine_submit *es)
 	} else {
 		struct store_task t = {
 			.core = ins->task,
-			.state = ins->eager.worker ? STORE_RUNNING : STORE_PENDING,
+			.state = ins->ret_given ? STORE_RUNNING : STORE_PENDING,
 			.spec = ins->spec,
-			.worker = (char *)(uintptr_t)ins->eager.worker,
+			.worker = ins->ret_given ? (char *)(uintptr_t)ins->eager.worker : NULL,
 			.created_wall_us = uuid7_wall_us(&ins->task.id),
 			.run_at_wall_us = ins->run_at_wall_us,
 		};
-		t.core.attempt = ins->eager.worker ? 1 : 0;
+		t.core.attempt = ins->ret_given ? 1 : 0;
 		reply_submitted(s, &t, true);
 		submit_free(s);
 	}
@@ -203,6 +203,7 @@ void submit_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		submit_free(s);
 		return;
 	}
+	rpc_store_begin(call, true);
 	engine_submit(s->rpc->engine, &s->submit);
 }
 
@@ -268,5 +269,6 @@ void submit_many_on_request(struct grpc_call *call, const uint8_t *data, size_t 
 		submit_free(s);
 		return;
 	}
+	rpc_store_begin(call, true);
 	engine_submit(s->rpc->engine, &s->submit);
 }

@@ -76,6 +76,7 @@ static void read_more(struct workers_call *w, void (*done)(struct store_op *op))
 	};
 	w->reading = true;
 	w->reads++;
+	rpc_store_begin(w->call, false);
 	store_submit(engine_store(w->rpc->engine), &w->read.op);
 }
 
@@ -287,5 +288,6 @@ void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	w->drain.op.kind = STORE_DRAIN;
 	w->drain.op.done = on_drain_stored;
 	w->reading = true;
+	rpc_store_begin(call, true);
 	store_submit(engine_store(w->rpc->engine), &w->drain.op);
 }

@@ -1,9 +1,50 @@
 /* What all stores share: freeing answers. */
+#include <stdio.h>
+
 #include "server/store/mem.h"
 #include "server/store/store.h"
 #include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 #include "server/store/workers.h"
+
+const char *store_kind_name(enum store_kind kind)
+{
+	static const char *const names[STORE_KINDS] = {
+		[STORE_INSERT] = "insert", [STORE_CLAIM] = "claim", [STORE_RECORD] = "record", [STORE_TAKE_BACK] = "take_back",
+		[STORE_CANCEL] = "cancel", [STORE_RETRY] = "retry", [STORE_SESSION_OPEN] = "session_open",
+		[STORE_STARTED] = "started", [STORE_FILL] = "fill", [STORE_QUEUES] = "queues", [STORE_DUE] = "due",
+		[STORE_EXPIRE] = "expire", [STORE_STRAYS] = "strays", [STORE_LOG_APPEND] = "log_append",
+		[STORE_LOG_READ] = "log_read", [STORE_METRICS] = "metrics", [STORE_METRICS_READ] = "metrics_read",
+		[STORE_GET] = "get", [STORE_LIST] = "list", [STORE_WORKERS] = "workers", [STORE_WORKER_GONE] = "worker_gone",
+		[STORE_DETACHED] = "detached", [STORE_DRAIN] = "drain", [STORE_MASTER_OPEN] = "master_open", [STORE_BEAT] = "beat",
+	};
+	return names[kind];
+}
+
+bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes)
+{
+	op->queue_full = s->queued + items > s->max_queued || s->queued_bytes + bytes > s->max_queued_bytes;
+	s->queued += items;
+	s->queued_bytes += bytes;
+	if (!op->queue_full)
+		return true;
+	s->refused_full++;
+	op->result = STORE_UNAVAILABLE;
+	op->maybe_done = false;
+	snprintf(op->text, sizeof(op->text), "its queue is full (%lld operations, %lld KiB; at most %lld and %lld KiB)",
+		 (long long)(s->queued - items), (long long)(s->queued_bytes - bytes) >> 10, (long long)s->max_queued,
+		 (long long)s->max_queued_bytes >> 10);
+	return false;
+}
+
+void store_tell(struct store *s, struct store_op *op)
+{
+	if (op->kind < STORE_KINDS) { /* a store may have kinds of its own */
+		s->results[op->kind][op->result]++;
+		histogram_add(&s->took[op->kind], clock_mono_ns() - op->submitted_mono_ns);
+	}
+	op->done(op);
+}
 
 #define CLEAR(p) (free(p), (p) = NULL)
 
@@ -134,6 +175,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_METRICS:
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
+	case STORE_TAKE_OVER:
 	case STORE_KINDS:
 		return;
 	}

@@ -18,17 +18,23 @@
 #ifndef REINS_STORE_H
 #define REINS_STORE_H
 
+#include "common/base/clock.h"
+#include "common/base/histogram.h"
 #include "server/store/store_op.h"
 #include "server/store/store_reads.h"
 
 struct store;
 struct loop; /* what a store of some kind is made with */
 
+/* To whom a task is given, and by whom.  The store gives it only while session and incarnation are the newest: a master
+ * that was stopped and goes on gives out nothing for sessions that have moved on, or once others judge its sessions. */
 struct store_assignment {
 	const char *worker; /* NULL: none */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session;
 	int64_t lease_ns;
+	const char *master; /* NULL: whoever; else that of this incarnation */
+	int64_t incarnation;
 };
 
 /* ---- operations: `in` fields first, then `ret_` fields ---- */
@@ -46,7 +52,7 @@ struct store_insert {
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
 	int64_t run_at_wall_us;          /* > 0: not before this time (delay_ns is 0 then) */
 	int64_t expiry_ns;               /* > 0: EXPIRE ends it if it was not given out so long after now */
-	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1 */
+	struct store_assignment eager;   /* worker set: insert as RUNNING, attempt 1; as PENDING where that is not given any more */
 	/* All-or-none groups: the first operation's `group_n` is the size and `group_next` chains the others; only the
 	 * first is submitted, all get their verdicts before the first's done is called.  The first's op.result is
 	 * the whole group's.  A key conflict in one creates none of the group: the others' verdict is 0 then. */
@@ -55,6 +61,7 @@ struct store_insert {
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
 	struct uuid ret_id;              /* EXISTS: the task that the key made */
 	int64_t ret_seq;
+	bool ret_given;                  /* CREATED: as RUNNING */
 };
 
 struct store_claim {
@@ -62,6 +69,7 @@ struct store_claim {
 	struct core_task task; /* id, queue, priority, seq: the ready row's key */
 	struct store_assignment to;
 	bool ret_won;
+	bool ret_stale; /* not won for the giver: the worker has a newer session, or this master another incarnation */
 	/* The row now: attempt, failures, retry policy; queue, handler and custom are the input's pointers. A row whose expiry
 	 * has come is not won. */
 	struct core_task ret_task;
@@ -144,9 +152,10 @@ struct store_session_open {
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
+	int64_t lease_ns; /* of the session: what it adopts gets no shorter one */
 	bool in_process;
-	/* The newest session is of a later hello, by less than STORE_HELD_UP_US: this one was held up on its way to the store, and its
-	 * list is old. Nothing was changed, and nothing else is returned. */
+	/* The newest session is of this very hello or a later one, by less than STORE_HELD_UP_US: this one was held up on its
+	 * way to the store, and its list is old. Nothing was changed, and nothing else is returned. */
 	bool ret_stale;
 	int64_t ret_session;
 	struct store_drain_wish ret_drain;
@@ -171,18 +180,35 @@ struct store_started {
 	const char *devices; /* given to it, separated by spaces; NULL: none */
 };
 
-struct store_master_open { /* a new process under a master id is its next incarnation */
+/* A new process under a master id is its next incarnation at once; so is one that was taken over, and goes on. */
+struct store_master_open {
 	struct store_op op;
 	const char *master;
+	struct uuid process; /* random, one for the life of the process */
+	bool again;          /* only if the row is still this process's */
+	bool ret_replaced;   /* it was not: nothing was changed */
 	int64_t ret_incarnation;
 	char ret_store_id[UUID_TEXT_LEN + 1];
 };
 
+/* Beat + 1, if the row names this incarnation.  At most one of the two is set. */
 struct store_beat {
 	struct store_op op;
 	const char *master;
 	int64_t incarnation;
-	bool ret_replaced; /* the row names another incarnation: close all streams */
+	struct uuid process;
+	bool ret_replaced;   /* another process has opened the row since */
+	bool ret_taken_over; /* another master judges the sessions of this one (or the row is gone) */
+};
+
+/* Incarnation + 1 of a master that shows no life: if incarnation and beat are still as they were seen.  Its process can
+ * neither beat nor give out tasks from then on, until it has found out and opened its row again. */
+struct store_take_over {
+	struct store_op op;
+	const char *master;
+	int64_t incarnation, beat;
+	bool ret_taken; /* the beat is as it was seen, and the incarnation is a later one, by whomever */
+	int64_t ret_incarnation;
 };
 
 struct store_ops {
@@ -198,10 +224,25 @@ struct store {
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;
-	int64_t ops_done[STORE_KINDS], batches_done[STORE_KINDS]; /* for metrics */
+	/* Accepted and not answered, members of groups counted one by one, and what they hold; the limits of both. */
+	int64_t queued, queued_bytes, max_queued, max_queued_bytes;
+	/* for metrics */
+	int64_t refused_full; /* over the limits */
+	int64_t results[STORE_KINDS][STORE_RESULTS], batches_done[STORE_KINDS];
+	struct histogram took[STORE_KINDS]; /* from submit to done */
 };
 
-static inline void store_submit(struct store *s, struct store_op *op) { s->ops->submit(s, op); }
+static inline void store_submit(struct store *s, struct store_op *op)
+{
+	op->submitted_mono_ns = clock_mono_ns();
+	s->ops->submit(s, op);
+}
+
+/* For stores: counts the answer, and calls done. */
+void store_tell(struct store *s, struct store_op *op);
+/* For stores: counts in what is submitted.  False: over a limit; the operation has its result and text, and is to be told. */
+bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes) MUST_CHECK;
+const char *store_kind_name(enum store_kind kind); /* "insert" */
 static inline void store_free(struct store *s) { if (s) s->ops->free(s); }
 /* Frees the ret_ memory of an operation, whichever its kind; NULL-safe for what was not set. */
 void store_op_done_fields(struct store_op *op);

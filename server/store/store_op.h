@@ -34,23 +34,27 @@ enum store_kind {
 	STORE_DRAIN,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
+	STORE_TAKE_OVER,
 	STORE_KINDS
 };
 
 enum store_result {
 	STORE_OK,
-	STORE_UNAVAILABLE, /* away, or its queue is full (op.text says which) */
+	STORE_UNAVAILABLE, /* away, or (op.queue_full) too much waits for it */
 	STORE_REFUSED,     /* the content can't be stored; op.text says why */
+	STORE_RESULTS
 };
 
 struct store_op {
 	struct list node; /* the store's while submitted */
 	enum store_kind kind;
 	enum store_result result;
-	bool maybe_done;
+	bool maybe_done, queue_full;
 	char text[160];
 	void (*done)(struct store_op *op);
-	uint16_t sent, tries; /* the store's while submitted */
+	/* the store's while submitted */
+	uint16_t sent, tries;
+	int64_t submitted_mono_ns;
 };
 
 static inline bool store_state_is_final(enum store_state s)

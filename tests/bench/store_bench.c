@@ -82,7 +82,7 @@ static void fail(struct bench *b, const char *what, const struct store_op *op)
 }
 
 static const struct store_assignment assignment = {
-	.worker = WORKER, .instance = "0123456789abcde", .session = 1, .lease_ns = 10 * NS_PER_S,
+	.worker = WORKER, .instance = "0123456789abcde", .session = 1, .lease_ns = 10 * NS_PER_S, .master = WORKER, .incarnation = 1,
 };
 
 static void on_done(struct store_op *op);

@@ -43,6 +43,16 @@ static const struct grpc_method METHODS[] = {
 	  .on_end = end },
 };
 
+/* What is no HTTP/2 comes with all that was read of it, from its first byte on. */
+static const uint8_t *sent;
+static size_t n_sent;
+static void other(void *app, struct stream *s, const void *data, size_t len)
+{
+	if (!len || len > n_sent || memcmp(data, sent, len) != 0)
+		abort();
+	stream_close(s);
+}
+
 static const struct stream_events none;
 
 static void drain_output(struct stream *s)
@@ -74,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	static struct loop *loop;
 	static struct grpc_server *server;
 	if (!loop) {
-		struct grpc_server_config cfg = { .methods = METHODS, .n_methods = ARRAY_LEN(METHODS), .max_connections = 10 };
+		struct grpc_server_config cfg = { .methods = METHODS, .n_methods = ARRAY_LEN(METHODS), .max_connections = 10,
+						  .on_http1 = other };
 		grpc_limits_default(&cfg.limits);
 		cfg.limits.max_message = 1000;
 		cfg.limits.max_streams = 20;
@@ -90,6 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	struct stream *ours, *theirs;
 	if (stream_pair(loop, 65536, &none, NULL, &none, NULL, &ours, &theirs) < 0 || grpc_server_adopt(server, theirs) < 0)
 		abort();
+	sent = data + 1;
+	n_sent = len - 1;
 	feed(loop, ours, data + 1, len - 1, pieces[data[0] % ARRAY_LEN(pieces)]);
 	for (int i = 0; i < 4; i++) {
 		loop_turn(loop, false);

@@ -74,7 +74,7 @@ def without_row(cluster):
 
 
 def without_key(cluster):
-    """Rows of workers that are alive, and that lack a key or have another's."""
+    """Running rows that lack a key or have another's. All workers are taken to be alive."""
     rows = running(cluster)
     owned, held = owners(cluster), fields(cluster)
     alive = {key.partition('{')[2].partition('}')[0] for key in cluster.keys.keys('*worker:{*}:hb')}

@@ -20,7 +20,7 @@ class Network:
         n = os.getpid() % 16000
         self.name, self.link, self.inner = f'reins-{os.getpid()}', f'rnsh{n}', f'rnsw{n}'
         first = f'10.213.{n // 64}.{n % 64 * 4}'.rsplit('.', 1)
-        self.host, inside = (f'{first[0]}.{int(first[1]) + i}' for i in (1, 2))
+        self.host, self.inside = (f'{first[0]}.{int(first[1]) + i}' for i in (1, 2))
         self.prefix = ['nsenter', f'--net=/run/netns/{self.name}']
         self.undo = []  # commands, the newest last
         try:
@@ -29,7 +29,7 @@ class Network:
             run('ip', 'link', 'set', self.inner, 'netns', self.name)
             run('ip', 'addr', 'add', f'{self.host}/30', 'dev', self.link)
             run('ip', 'link', 'set', self.link, 'up')
-            run(*self.prefix, 'ip', 'addr', 'add', f'{inside}/30', 'dev', self.inner)
+            run(*self.prefix, 'ip', 'addr', 'add', f'{self.inside}/30', 'dev', self.inner)
             run(*self.prefix, 'ip', 'link', 'set', self.inner, 'up')
         except OSError:
             self.close()

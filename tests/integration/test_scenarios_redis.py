@@ -6,11 +6,10 @@ import time
 import pytest
 import stubs
 from aftermath import check, fields, owners, without_key, without_row
-from cluster import CALM, PATIENCE, QUICK, has_crash_points, make_spec, owner_key, wait_for
+from cluster import CALM, PATIENCE, QUICK, make_spec, needs_crash_points, owner_key, wait_for
 from fake_worker import Verdict, hold
 
-State, End, T = stubs.State, stubs.End, stubs.tasks
-needs_crash_points = pytest.mark.skipif(not has_crash_points(), reason='reinsd was built without -Dcrash_points=true')
+State, T = stubs.State, stubs.tasks
 ONCE = 'echo $REINS_TASK_ID $REINS_ATTEMPT >>"$JOURNAL"; until [ -e "$GO" ]; do sleep 0.3; done'
 
 
@@ -89,7 +88,7 @@ class Load:
 
     def _run(self):
         tasks = stubs.tasks_grpc.TaskServiceStub(self.cluster.channel())
-        while not self._stop.is_set():
+        while not self._stop.wait(0.01):
             try:
                 began = time.monotonic()
                 made = tasks.SubmitTask(T.SubmitTaskRequest(spec=make_spec()), timeout=PATIENCE).task.id

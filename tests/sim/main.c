@@ -71,6 +71,7 @@ int main(int argc, char **argv)
 {
 	int64_t seeds = 2000, first = 1, seed = -1;
 	bool trace = false;
+	rng_process_fix(1); /* maps have an order too */
 	for (int i = 1; i < argc; i++) {
 		int64_t *value = strcmp(argv[i], "--seeds") == 0 ? &seeds :
 				 strcmp(argv[i], "--first") == 0 ? &first :

@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define FAULTS_END (40 * NS_PER_S)
 #define HEALED_END (300 * NS_PER_S) /* virtual time after the faults by which everything must have ended */
 
 const char *const sim_handlers[3] = { "x", "y", "nobody" };
@@ -130,7 +129,7 @@ static void on_submit(struct sim *s, struct msg *m) { client_submit(s, m->index)
 
 static void prepare_tasks(struct sim *s)
 {
-	s->exclusives = sim_chance(s, 50);
+	s->exclusives = sim_chance(s, s->takes_over ? 80 : 50);
 	for (int i = 0; i < s->n_tasks; i++) {
 		s->tasks[i] = (struct client_task){
 			.priority = sim_chance(s, 30) ? (int)sim_between(s, -2, 2) : 0,
@@ -142,14 +141,22 @@ static void prepare_tasks(struct sim *s)
 		};
 		if (s->tasks[i].expiry && sim_chance(s, 40))
 			s->tasks[i].handler = sim_handlers[2];
-		sim_at(s, s->now + sim_between(s, 0, FAULTS_END * 3 / 4), on_submit)->index = i;
+		sim_at(s, s->now + sim_between(s, 0, s->faults_end * 3 / 4), on_submit)->index = i;
 	}
 }
 
 static void prepare(struct sim *s)
 {
 	core_config_default(&s->cfg);
-	s->n_masters = sim_chance(s, 40) ? 1 : (int)sim_between(s, 2, SIM_MASTERS);
+	s->faults_end = 40 * NS_PER_S;
+	/* In some histories masters take over from each other, while something exclusive runs. */
+	s->takes_over = sim_chance(s, 30);
+	if (s->takes_over) {
+		s->faults_end = 100 * NS_PER_S;
+		s->cfg.master_ttl_ns = sim_between(s, 4, 8) * NS_PER_S;
+		s->cfg.master_ttl_exclusive_ns = s->cfg.master_ttl_ns + sim_between(s, 0, 8) * NS_PER_S;
+	}
+	s->n_masters = !s->takes_over && sim_chance(s, 40) ? 1 : (int)sim_between(s, 2, SIM_MASTERS);
 	s->n_workers = (int)sim_between(s, 1, SIM_WORKERS);
 	s->n_tasks = (int)sim_between(s, 1, SIM_TASKS);
 	s->race_percent = sim_chance(s, 70) ? (int)sim_between(s, 1, 30) : 0;
@@ -161,7 +168,8 @@ static void prepare(struct sim *s)
 	}
 	prepare_tasks(s);
 	fault_prepare(s);
-	sim_at(s, s->now + FAULTS_END, on_heal);
+	sim_at(s, s->now + s->faults_end, on_heal);
+	s->end_at = s->now + s->faults_end + HEALED_END;
 }
 
 static void forget(struct sim *s)
@@ -205,7 +213,7 @@ static void begin(struct sim *s, uint64_t seed, enum sim_trace trace)
 	rng_seed(&s->rng, seed);
 	heap_init(&s->queue, msg_less);
 	s->now = SIM_START;
-	s->end_at = s->now + FAULTS_END + HEALED_END;
+	s->end_at = INT64_MAX;
 	store_init(s);
 	s->lease.up = true;
 }

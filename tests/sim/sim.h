@@ -35,7 +35,7 @@
 #define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
 #define SIM_TASKS 40    /* what clients want done */
-#define SIM_ROWS 512    /* rows tried: a repeated submit has a new id */
+#define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
 #define SIM_CONNS 4096
 #define SIM_OUTCOMES 65536
@@ -63,7 +63,7 @@ struct msg {
 	struct core_event ev;
 	struct core_effect ef;
 	void *mem, *asked;       /* freed with the message; asked: what `ef` points to */
-	bool again;              /* an operation that was sent before */
+	int again;               /* an operation: how often it was sent before */
 	bool kept;               /* by the function that it runs: it is in the queue again, or waits */
 };
 
@@ -110,6 +110,7 @@ struct row {
 
 struct master_row {
 	int64_t incarnation, beat;
+	uint64_t process;        /* epoch of the one that opened it */
 	char name[8];
 };
 
@@ -125,7 +126,8 @@ struct sim_store {
 	int n_masters;
 	int64_t sessions[SIM_WORKERS];
 	int opened_by[SIM_WORKERS]; /* master id that opened the newest; -1: none */
-	int64_t hello[SIM_WORKERS]; /* order of the Hello that became it */
+	int64_t hello[SIM_WORKERS]; /* order of the Hello that became it, and how often that had been sent before */
+	int hello_sent[SIM_WORKERS];
 	bool drained[SIM_WORKERS];  /* the wish of an operator */
 	int64_t detached_until[SIM_WORKERS]; /* by the database's clock */
 };
@@ -137,6 +139,7 @@ struct sim_lease {
 	bool up;
 	struct {
 		int64_t session, hb_end, hash_end; /* 0: no such key */
+		int64_t hb_since;    /* it has been there, for this session, without a gap */
 		int master;
 		struct field hash[SIM_RUNS];
 		int n_hash;
@@ -168,14 +171,17 @@ struct master {
 	size_t next_effect;      /* of a turn that stopped in the middle */
 	bool mid_turn;
 	int64_t crash_in, pause_in, crash_in_answers; /* effects, answers of the store until then; -1: no */
+	int64_t cut_in;          /* statements until its connections to the store break; -1: no */
 	/* its connections */
 	bool store_cut, lease_cut;  /* a partition */
 	bool reach, store_up;       /* the store; what it knows of that */
 	struct list ops;            /* asked of the store, not answered */
+	int64_t last_command;       /* to the lease table */
 	int64_t last_apply[STORE_KINDS_MAX], last_answer[STORE_KINDS_MAX];
 	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
 	int64_t listens_from, unseen, store_down_at;
 	bool told_up;            /* that the store is */
+	int64_t lease_since;     /* it reaches the lease table; virtual time */
 	/* what the core was told */
 	bool wished[SIM_WORKERS];
 	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */
@@ -201,7 +207,7 @@ struct sim_worker {
 	struct clock clock;      /* CLOCK_BOOTTIME */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	bool drains;             /* takes no tasks: it was told to */
-	int64_t hellos;          /* said so far, over its processes */
+	int64_t orders;          /* said so far, over its processes */
 	bool deaf;               /* to such words */
 	int slots, gpus, licences;
 	char custom[16];
@@ -212,6 +218,9 @@ struct sim_worker {
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
 	int64_t session;         /* the newest that it knows of */
+	int64_t hellos;          /* said by this process */
+	bool unsettled, was_unsettled; /* a Hello since `session` may have opened another; that, before the newest */
+	int64_t heartbeat_ns, patience_ns; /* as Welcome said */
 	int64_t number, last_dispatch;
 	int64_t acked_sent_at, sent_at[64], unanswered_since; /* its own clock; the last: 0: none */
 	struct run runs[SIM_RUNS];
@@ -226,19 +235,6 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
-};
-
-struct outcome {
-	int worker;
-	struct core_attempt at;
-	bool succeeded, stopped, lost;
-};
-
-struct client_task {
-	bool accepted, exclusive;
-	int priority, queue;
-	const char *handler, *custom;
-	int64_t expiry;          /* 0: none */
 };
 
 #include "tests/sim/sim_state.h"

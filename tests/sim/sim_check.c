@@ -1,6 +1,8 @@
 /* The promises, looked at from outside: against what really happened at the workers, and against the store. */
 #include "tests/sim/sim.h"
 
+#define LEASE_LONGEST (60 * NS_PER_S) /* of any attempt: a session of so few workers is given no longer one */
+
 /* ---- around a step ---- */
 
 /* What the core knows from this turn on of drains; `off`: of whom it heard that the wish is gone. */
@@ -42,7 +44,7 @@ static void note_store(struct sim *s, struct master *m, const struct core_event 
 			continue;
 		if (!ev[i].up)
 			m->store_down_at = now;
-		else if (now - m->store_down_at > LEASE_MAX / 10) /* a shorter one some attempt's lease may not mind */
+		else if (now - m->store_down_at > LEASE_LONGEST / 10) /* a shorter one some attempt's lease may not mind */
 			m->listens_from = now;
 	}
 }
@@ -63,12 +65,28 @@ static void check_listened(struct sim *s, const struct master *m, const struct c
 			      f->at.attempt, s->w[r->worker].id, (double)listened / 1e9, (double)r->lease_ns / 1e9);
 }
 
+/* Another master's session whose hb this one could see, long enough for its sweep: work is held back. */
+static void check_silent(struct sim *s, const struct master *m, const struct core_effect *f)
+{
+	const struct row *r = &s->store.rows[row_of(&f->at.task)];
+	int w = r->worker;
+	bool its = r->state == ROW_RUNNING && r->t.attempt == f->at.attempt && r->session == f->session;
+	if (!its || s->store.opened_by[w] == m->id || f->session != s->store.sessions[w] || s->store.slow_until > s->now - 60 * NS_PER_S)
+		return;
+	bool shown = s->lease.w[w].session == f->session && s->lease.w[w].hb_end > s->now;
+	int64_t since = max_i64(max_i64(s->lease.w[w].hb_since, m->lease_since), m->paused_until);
+	if (shown && since < s->now - 12 * NS_PER_S)
+		sim_violation(s, "row %d/%d is taken from %s, which the lease table shows alive", row_of(&f->at.task), f->at.attempt,
+			      s->w[w].id);
+}
+
 static void check_take_back(struct sim *s, const struct master *m, const struct core_effect *f)
 {
 	check_listened(s, m, f);
+	check_silent(s, m, f);
 	const struct row *r = &s->store.rows[row_of(&f->at.task)];
 	int w = r->worker;
-	if (w < 0 || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
+	if (r->state != ROW_RUNNING || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
 		return;
 	/* Who heard it itself counts by its own clock, others by what is stored. */
 	bool heard = f->session == m->detached_session[w], jumps = s->store.wall != 0;

@@ -7,6 +7,7 @@
  *   what a client was told is accepted the store has
  *   an exclusive task never runs twice at a time, whatever the clocks' rates
  *   who takes an attempt back for its lease's end has listened and reached its store all through it
+ *   nobody takes one back from another master's session while the lease table shows him that this session lives
  *   a worker that an operator drains is given nothing
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   no worker holds more than it has slots and counted resources for, or what it can't run; nor one attempt twice
@@ -24,12 +25,6 @@
  * still renews until its next beat is answered.  One id for two masters is an operator's mistake; what is not exclusive
  * must bear it. */
 #define TWINS_AND_EXCLUSIVE 0
-/* A claim that is carried out a second time, late, gives its task to a session that knows nothing of it: RunningTaskRecovery
- * does not compare rows of sessions that are held with what is known of them. */
-#define STRAYS_COMPARED 0
-/* A master without its store still renews exclusive leases, so that another must not take over before faults end: master
- * ttls stay at their defaults. */
-#define TAKE_OVER_JUDGED 0
 
 struct drains_before {
 	bool was[SIM_WORKERS], off[SIM_WORKERS];

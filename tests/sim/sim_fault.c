@@ -2,7 +2,7 @@
 #include "tests/sim/sim.h"
 
 enum fault {
-	F_CUT, F_SILENT, F_PART, F_PART_STORE, F_PART_LEASE,
+	F_CUT, F_SILENT, F_PART, F_PART_STORE, F_CUT_STORE, F_PART_LEASE, F_ALONE,
 	F_AGENT, F_MACHINE, F_PAUSE_AGENT, F_PAUSE_MACHINE, F_SUSPEND, F_SUPERVISOR, F_GONE,
 	F_MASTER, F_MASTER_BETWEEN, F_MASTER_ANSWER, F_MASTER_PAUSE, F_MASTER_PAUSE_BETWEEN, F_TWIN,
 	F_STORE, F_STORE_SLOW, F_STORE_CLOCK,
@@ -40,6 +40,23 @@ static void part_store(struct sim *s, int i, bool cut)
 	store_changed(s);
 }
 static void on_store_heals(struct sim *s, struct msg *m) { part_store(s, m->index, false); }
+
+static void on_cut_store(struct sim *s, struct msg *m)
+{
+	part_store(s, m->index, true);
+	sim_at(s, s->now + sim_between(s, 1, 200) * NS_PER_MS, on_store_heals)->index = m->index;
+}
+void fault_cut_store(struct sim *s, int master) { sim_at(s, s->now, on_cut_store)->index = master; }
+
+/* A master with its workers, apart from all else. */
+static void leave_alone(struct sim *s, int i, int64_t ns)
+{
+	part_store(s, i, true);
+	lease_part(s, i, true);
+	sim_at(s, s->now + ns, on_store_heals)->index = i;
+	sim_at(s, s->now + ns, on_lease_heals)->index = i;
+}
+static void on_alone(struct sim *s, struct msg *m) { leave_alone(s, m->index, sim_between(s, 10, 60) * NS_PER_S); }
 
 static struct msg *within(struct sim *s, int64_t low_ms, int64_t high_s, void (*run)(struct sim *, struct msg *))
 {
@@ -97,10 +114,12 @@ static void strike_master(struct sim *s, enum fault f)
 		part_store(s, i, true);
 		within(s, 100, 15, on_store_heals)->index = i;
 		break;
+	case F_CUT_STORE: s->m[i].cut_in = sim_between(s, 0, 12); break;
 	case F_PART_LEASE:
 		lease_part(s, i, true);
 		within(s, 100, 20, on_lease_heals)->index = i;
 		break;
+	case F_ALONE: leave_alone(s, i, sim_between(s, 5, 40) * NS_PER_S); break;
 	case F_MASTER: master_crash(s, i); break;
 	case F_MASTER_BETWEEN: s->m[i].crash_in = sim_between(s, 0, 12); break;
 	case F_MASTER_ANSWER: s->m[i].crash_in_answers = sim_between(s, 0, 12); break;
@@ -137,7 +156,9 @@ static void strike(struct sim *s, enum fault f)
 	case F_CANCEL: client_cancel(s, task); break;
 	case F_RETRY: client_retry(s, task); break;
 	case F_PART_STORE:
+	case F_CUT_STORE:
 	case F_PART_LEASE:
+	case F_ALONE:
 	case F_MASTER:
 	case F_MASTER_BETWEEN:
 	case F_MASTER_ANSWER:
@@ -171,7 +192,11 @@ void fault_prepare(struct sim *s)
 	/* A tenth has none at all. */
 	if (sim_chance(s, 10))
 		enabled = 0;
-	s->fault_gap = sim_chance(s, 50) ? NS_PER_S : 6 * NS_PER_S;
+	s->fault_gap = sim_chance(s, s->takes_over ? 10 : 50) ? NS_PER_S : 6 * NS_PER_S;
+	if (s->takes_over) {
+		enabled &= rng_next(&s->rng); /* fewer: what is to be seen takes long */
+		sim_at(s, s->now + sim_between(s, 5, 40) * NS_PER_S, on_alone)->index = (int)rng_below(&s->rng, (uint64_t)s->n_masters);
+	}
 	sim_at(s, s->now + NS_PER_S, on_fault)->gen = enabled;
 }
 
@@ -182,7 +207,7 @@ void fault_heal(struct sim *s)
 	lease_set(s, true);
 	memset(s->parted_until, 0, sizeof(s->parted_until));
 	for (int i = 0; i < s->n_masters; i++) {
-		s->m[i].crash_in = s->m[i].pause_in = s->m[i].crash_in_answers = -1;
+		s->m[i].cut_in = s->m[i].crash_in = s->m[i].pause_in = s->m[i].crash_in_answers = -1;
 		part_store(s, i, false);
 		lease_part(s, i, false);
 		if (!s->m[i].up)

@@ -35,6 +35,8 @@ static void set_field(struct sim *s, int w, int row, int attempt)
 
 static void set_hb(struct sim *s, const struct master *m, int w, const struct core_effect *f)
 {
+	if (!s->lease.w[w].hb_end || s->lease.w[w].session != f->session)
+		s->lease.w[w].hb_since = s->now;
 	s->lease.w[w].session = f->session;
 	s->lease.w[w].master = m->id;
 	s->lease.w[w].hb_end = s->now + f->lease_ns;
@@ -163,33 +165,57 @@ static void on_answer(struct sim *s, struct msg *x)
 	master_deliver(s, master_of(s, x), d);
 }
 
-void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
+static void read_hb(struct sim *s, struct msg *x, bool lost)
 {
-	bool up = reachable(s, m);
-	/* Of what is on its way when the connection goes some is carried out, and none is answered. */
-	bool lost = !up || (!s->healed && sim_chance(s, 1));
+	int w = number_of(x->ef.worker);
+	purge(s, w);
+	x->ev.type = CORE_EV_HB;
+	x->ev.session = x->ef.session;
+	x->ev.hb.worker = x->ef.worker;
+	x->ev.hb.fresh = !lost && s->lease.w[w].hb_end && s->lease.w[w].session == x->ef.session;
+}
+
+/* Of what is on its way when the connection goes, or is answered too late, some is carried out, and none is answered. */
+static void on_command(struct sim *s, struct msg *x)
+{
+	struct master *m = master_of(s, x);
+	bool lost = master_dead(s, x) || !reachable(s, m) || (!s->healed && sim_chance(s, 1));
 	enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
-	if (f->type == CORE_DO_KEYS) {
-		struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_answer);
+	if (x->ef.type == CORE_DO_KEYS) {
 		x->ev.type = CORE_EV_KEYS;
 		if (!lost)
-			read_page(s, x, f->cursor);
-		return;
+			read_page(s, x, x->ef.cursor);
+	} else if (x->ef.type == CORE_DO_ASK_HB) {
+		read_hb(s, x, lost);
+	} else {
+		if (!lost || (s->lease.up && sim_chance(s, 30)))
+			v = carry_out(s, m, &x->ef);
+		x->ev.type = CORE_EV_PREEMPTED;
+		x->ev.at = x->ef.at;
+		x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;
 	}
-	if (!lost || (s->lease.up && sim_chance(s, 30)))
-		v = carry_out(s, m, f);
-	if (f->type != CORE_DO_PREEMPT)
-		return;
-	struct msg *x = master_msg(s, m, s->now + sim_latency(s) / 4, on_answer);
-	x->ev.type = CORE_EV_PREEMPTED;
-	x->ev.at = f->at;
-	x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;
+	if (x->ef.type == CORE_DO_PREEMPT || x->ef.type == CORE_DO_KEYS || x->ef.type == CORE_DO_ASK_HB)
+		sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
+}
+
+/* One master's commands keep their order; those of two don't. */
+void lease_effect(struct sim *s, struct master *m, const struct core_effect *f)
+{
+	m->last_command = max_i64(m->last_command, s->now + sim_latency(s) / 8);
+	struct msg *x = master_msg(s, m, m->last_command, on_command);
+	x->ef = *f;
+	x->ef.spec = NULL;
+	x->ef.instance = NULL;
+	if (f->worker)
+		x->ef.worker = s->w[number_of(f->worker)].id;
+	store_keep_asked(x, f); /* the arena is gone by then */
 }
 
 /* ---- faults ---- */
 
 static void tell(struct sim *s, struct master *m, bool up)
 {
+	m->lease_since = up ? s->now : INT64_MAX;
 	if (!m->up)
 		return;
 	struct msg *d = master_event(s, CORE_EV_LEASE);

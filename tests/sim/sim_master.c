@@ -52,6 +52,7 @@ static void execute(struct sim *s, struct master *m, const struct core_effect *f
 	case CORE_DO_OWN:
 	case CORE_DO_RELEASE:
 	case CORE_DO_LEASE_BEAT:
+	case CORE_DO_ASK_HB:
 	case CORE_DO_KEYS:
 	case CORE_DO_DISOWN:
 	case CORE_DO_DROP_HASH:

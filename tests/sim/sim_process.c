@@ -43,17 +43,31 @@ const char *master_name(const struct sim *s, const struct master *m)
 
 /* ---- its row, and the wishes of operators ---- */
 
+void master_open(struct sim *s, struct master *m)
+{
+	struct msg *ask = store_ask(s, m, OP_OPEN);
+	ask->index = m->id;
+	ask->ef.session = m->incarnation; /* > 0: again */
+	ask->ef.number = master_now(s, m);
+}
+
+void master_beat(struct sim *s, struct master *m)
+{
+	if (!m->opened || !m->store_up || m->beating)
+		return;
+	m->beating = true;
+	struct msg *ask = store_ask(s, m, OP_BEAT);
+	ask->index = m->id;
+	ask->ef.session = m->incarnation;
+	ask->ef.number = master_now(s, m);
+}
+
 static void on_beat_due(struct sim *s, struct msg *m)
 {
 	if (master_dead(s, m) || master_later(s, m))
 		return;
 	struct master *at = master_of(s, m);
-	if (at->opened && at->store_up && !at->beating) {
-		at->beating = true;
-		struct msg *ask = store_ask(s, at, OP_BEAT);
-		ask->index = at->id;
-		ask->ef.session = at->incarnation;
-	}
+	master_beat(s, at);
 	master_msg(s, at, clock_when(&at->clock, master_now(s, at) + HEARTBEAT), on_beat_due);
 }
 
@@ -101,12 +115,15 @@ void master_start(struct sim *s, int i)
 	cfg.window = windows[rng_below(&s->rng, 3)];
 	cfg.fill = fills[rng_below(&s->rng, 3)];
 	cfg.in_flight_claims = claims[rng_below(&s->rng, 3)];
+	cfg.heartbeat_rate = sim_chance(s, 30) ? 1 : 1000; /* 1: the third worker and those after it get longer H and L */
 	m->clock = (struct clock){ sim_between(s, 1, 1000) * NS_PER_S, sim_between(s, -1000, 1000) };
 	m->up = true;
 	m->epoch = ++s->epochs;
 	m->core = core_new(&cfg, master_now(s, m));
 	m->opened = m->beating = m->turn_set = m->mid_turn = false;
-	m->crash_in = m->pause_in = m->crash_in_answers = -1;
+	m->incarnation = 0;
+	m->lease_since = s->lease.up && !m->lease_cut ? s->now : INT64_MAX;
+	m->crash_in = m->pause_in = m->crash_in_answers = m->cut_in = -1;
 	m->paused_until = 0;
 	m->store_up = m->reach = store_reachable(s, m);
 	m->listens_from = m->store_down_at = master_now(s, m);
@@ -118,7 +135,7 @@ void master_start(struct sim *s, int i)
 	/* Until the store has taken it in it is away for the core. */
 	master_deliver(s, m, master_event(s, CORE_EV_STORE));
 	if (m->store_up)
-		store_ask(s, m, OP_OPEN)->index = m->id;
+		master_open(s, m);
 	master_msg(s, m, s->now + HEARTBEAT / 4, on_beat_due);
 	master_msg(s, m, s->now + sim_between(s, 0, s->cfg.recovery_ns), on_wishes_due);
 }
@@ -179,6 +196,24 @@ void master_twin(struct sim *s, int i)
 	s->m[other].id = s->m[i].id;
 	sim_trace(s, "another process comes as %s", master_name(s, &s->m[i]));
 	master_start(s, other);
+}
+
+void master_deposed(struct sim *s, struct master *m)
+{
+	sim_trace(s, "%s finds that another has taken over", master_name(s, m));
+	m->opened = false;
+	memset(m->detached_until, 0, sizeof(m->detached_until));
+	for (uint64_t i = 1; i <= s->n_conns; i++) {
+		if (s->conns[i].epoch != m->epoch || s->conns[i].closed[0])
+			continue;
+		net_close(s, i, false);
+		struct msg *d = master_event(s, CORE_EV_PEER_GONE);
+		d->ev.peer = i;
+		master_deliver(s, m, d);
+	}
+	master_deliver(s, m, master_event(s, CORE_EV_DEPOSED));
+	master_deliver(s, m, master_event(s, CORE_EV_STORE));
+	master_open(s, m);
 }
 
 /* ---- stands still ---- */

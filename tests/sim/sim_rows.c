@@ -41,6 +41,13 @@ static void assign(struct row *r, const struct core_effect *f)
 	r->started = r->counted = false;
 }
 
+/* Given out by one who may not any more: the worker has a newer session, or this master another incarnation. */
+static bool given_by_stale(const struct sim *s, const struct msg *m)
+{
+	return s->store.sessions[number_of(m->ef.worker)] > m->ef.session ||
+	       s->store.masters[m->index].incarnation > m->ef.incarnation;
+}
+
 /* ---- tasks ---- */
 
 static void do_insert(struct sim *s, struct msg *m, bool again)
@@ -50,11 +57,13 @@ static void do_insert(struct sim *s, struct msg *m, bool again)
 	m->ev.token = m->ef.token;
 	m->ev.inserted = CORE_INSERT_CREATED;
 	m->ev.task = r->t;
-	m->ev.task.attempt = m->ef.worker != NULL;
-	m->ev.expires_in_ns = m->ef.worker ? 0 : s->tasks[r->key].expiry;
-	m->ev.due_in_ns = r->due_at ? max_i64(0, r->due_at - store_wall(s)) : 0;
 	int *by_key = &s->store.by_key[r->key];
-	if (again && *by_key == row_of(&r->t.id))
+	bool done = again && *by_key == row_of(&r->t.id);
+	bool given = m->ef.worker && (done ? r->state == ROW_RUNNING && r->t.attempt == 1 : !given_by_stale(s, m));
+	m->ev.task.attempt = given;
+	m->ev.expires_in_ns = given ? 0 : s->tasks[r->key].expiry;
+	m->ev.due_in_ns = r->due_at ? max_i64(0, r->due_at - store_wall(s)) : 0;
+	if (done)
 		return;
 	if (*by_key >= 0) {
 		m->ev.inserted = CORE_INSERT_EXISTS;
@@ -66,11 +75,11 @@ static void do_insert(struct sim *s, struct msg *m, bool again)
 		r->due_at = 0;
 	if (s->tasks[r->key].expiry)
 		r->expires_at = store_wall(s) + s->tasks[r->key].expiry;
-	if (m->ef.worker) {
+	if (given) {
 		assign(r, &m->ef);
 		r->t.attempt = 1;
 	}
-	set_state(s, r, m->ef.worker ? ROW_RUNNING : ROW_PENDING);
+	set_state(s, r, given ? ROW_RUNNING : ROW_PENDING);
 }
 
 static void do_claim(struct sim *s, struct msg *m, bool again)
@@ -78,8 +87,9 @@ static void do_claim(struct sim *s, struct msg *m, bool again)
 	struct row *r = row_get(s, &m->ef.at.task);
 	m->ev.type = CORE_EV_CLAIMED;
 	m->ev.at = m->ef.at;
-	m->ev.claimed = CORE_CLAIM_LOST;
-	bool may = r->state == ROW_PENDING && r->due_at <= store_wall(s) && (!r->expires_at || r->expires_at > store_wall(s));
+	bool stale = given_by_stale(s, m);
+	m->ev.claimed = stale && !again ? CORE_CLAIM_STALE : CORE_CLAIM_LOST;
+	bool may = !stale && r->state == ROW_PENDING && r->due_at <= store_wall(s) && (!r->expires_at || r->expires_at > store_wall(s));
 	if (may) {
 		r->t.attempt++;
 		assign(r, &m->ef);
@@ -212,7 +222,9 @@ static bool stale(const struct sim *s, const struct msg *m)
 #ifdef REINS_MUTATION_NO_STALE_HELLO /* tests/sim proves that it would notice */
 	return false;
 #endif
-	return m->ef.number < s->store.hello[m->worker];
+	/* The same sending is never carried out after a later one. */
+	return m->ef.number < s->store.hello[m->worker] ||
+	       (m->ef.number == s->store.hello[m->worker] && m->again <= s->store.hello_sent[m->worker]);
 }
 
 static void do_session_open(struct sim *s, struct msg *m)
@@ -243,6 +255,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 		  master_name(s, &s->m[m->master]));
 	s->store.opened_by[w] = s->m[m->master].id;
 	s->store.hello[w] = m->ef.number;
+	s->store.hello_sent[w] = m->again;
 	s->store.detached_until[w] = 0;
 	static bool listed[SIM_ROWS];
 	memset(listed, 0, sizeof(listed));
@@ -254,6 +267,7 @@ static void do_session_open(struct sim *s, struct msg *m)
 		}
 		listed[row_of(&r->t.id)] = true;
 		memcpy(r->instance, m->ef.instance, CORE_INSTANCE_LEN);
+		r->lease_ns = max_i64(r->lease_ns, m->ef.lease_ns);
 		adopt(adopted, &e->opened.n_adopted, r, e->opened.session);
 	}
 	for (int i = 0; i < s->store.n_rows; i++) {
@@ -392,6 +406,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.session = r->session,
 			.lease_ns = r->lease_ns,
 			.exclusive = r->t.exclusive,
+			.cancel_wish = r->wish,
 			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - store_wall(s)),
 			.own = s->store.opened_by[r->worker] == s->m[m->master].id,
 			.master = by->name,
@@ -424,6 +439,10 @@ static void do_runs(struct sim *s, struct msg *m)
 static void do_open(struct sim *s, struct msg *m)
 {
 	struct master_row *r = &s->store.masters[m->index];
+	m->ev.up = m->ef.session > 0 && r->process != m->epoch; /* to be opened again by the same process: replaced */
+	if (m->ev.up)
+		return;
+	r->process = m->epoch;
 	r->beat++;
 	m->ev.session = ++r->incarnation;
 }
@@ -431,8 +450,26 @@ static void do_open(struct sim *s, struct msg *m)
 static void do_beat(struct sim *s, struct msg *m)
 {
 	struct master_row *r = &s->store.masters[m->index];
-	m->ev.up = r->incarnation != m->ef.session; /* replaced */
-	r->beat += !m->ev.up;
+	m->ev.session = r->incarnation;
+	m->ev.up = r->incarnation != m->ef.session && r->process != m->epoch; /* replaced */
+	r->beat += r->incarnation == m->ef.session;
+}
+
+static void do_take_over(struct sim *s, struct msg *m)
+{
+	struct master_row *r = NULL;
+	for (int i = 0; i < s->store.n_masters; i++)
+		if (s->store.masters[i].name == m->ef.master)
+			r = &s->store.masters[i];
+	if (r->incarnation == m->ef.incarnation && r->beat == m->ef.beat) {
+		r->incarnation++;
+		sim_trace(s, "  store: %s is taken over by %s", r->name, master_name(s, &s->m[m->master]));
+	}
+	m->ev.type = CORE_EV_TOOK_OVER;
+	m->ev.took_over.master = r->name;
+	m->ev.took_over.taken = r->beat == m->ef.beat && r->incarnation > m->ef.incarnation;
+	m->ev.took_over.incarnation = r->incarnation;
+	m->ev.took_over.beat = m->ef.beat;
 }
 
 /* The core hears of a client's cancel by GONE or CANCEL_WISH. */
@@ -499,6 +536,7 @@ void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 	case CORE_DO_DUE: do_due(s, m); break;
 	case CORE_DO_EXPIRE: do_expire(s, m); break;
 	case CORE_DO_STRAYS: do_strays(s, m); break;
+	case CORE_DO_TAKE_OVER: do_take_over(s, m); break;
 	case CORE_DO_RUNS: do_runs(s, m); break;
 	case OP_CANCEL: do_cancel(s, m, again); break;
 	case OP_RETRY: do_retry(s, m, again); break;

@@ -104,8 +104,9 @@ static void accept(struct sim *s, struct sim_worker *w, struct run *r)
 	worker_say(s, w, CORE_EV_ACCEPTED, r);
 	static const int64_t longest[] = { 10 * NS_PER_MS, NS_PER_S, 30 * NS_PER_S };
 	/* Once healed nothing runs long: then a task that has not ended in time is stuck, not slow. */
-	const struct msg *ends =
-		after(s, w, sim_between(s, 0, longest[rng_below(&s->rng, s->healed ? 2 : 3)]), on_end, r->gen);
+	int64_t most = longest[rng_below(&s->rng, s->healed ? 2 : 3)];
+	bool spans = s->takes_over && r->exclusive && !s->healed && sim_chance(s, 50); /* a take-over and a lease */
+	const struct msg *ends = after(s, w, spans ? 90 * NS_PER_S : sim_between(s, 0, most), on_end, r->gen);
 	client_races(s, row, ends->at);
 	if (r->exclusive)
 		after(s, w, 0, on_lease, r->gen);

@@ -4,11 +4,26 @@
 
 #define TRACE_LINES 200 /* kept for a failure */
 
+struct outcome {
+	int worker;
+	struct core_attempt at;
+	bool succeeded, stopped, lost;
+};
+
+struct client_task {
+	bool accepted, exclusive;
+	int priority, queue;
+	const char *handler, *custom;
+	int64_t expiry;          /* 0: none */
+};
+
 struct sim {
 	uint64_t seed;
 	struct rng rng;
 	int64_t now, end_at;
 	int64_t fault_gap;       /* the longest between two faults */
+	int64_t faults_end;      /* so long after the start */
+	bool takes_over;         /* a master that shows no life has its sessions judged soon */
 	struct heap queue;
 	uint64_t order, epochs;
 	struct core_config cfg;  /* what all masters are set to */
@@ -71,6 +86,8 @@ void net_part(struct sim *s, int worker, int master, int64_t until);
 /* ---- sim_fault.c ---- */
 void fault_prepare(struct sim *s);
 void fault_heal(struct sim *s);
+/* Its connections to the store break, for a moment. */
+void fault_cut_store(struct sim *s, int master);
 
 /* ---- sim_process.c ---- */
 static inline bool master_stands(const struct sim *s, const struct master *m) { return m->paused_until > s->now; }
@@ -93,6 +110,10 @@ void master_pause(struct sim *s, int i, int64_t ns);
 /* Another process under this one's id. */
 void master_twin(struct sim *s, int i);
 void master_learn_wish(struct sim *s, struct master *m, int w, bool on);
+/* Its row: opened, beaten in at once, and what follows when another has taken over. */
+void master_open(struct sim *s, struct master *m);
+void master_beat(struct sim *s, struct master *m);
+void master_deposed(struct sim *s, struct master *m);
 /* ---- sim_master.c ---- */
 /* An event for the next turn; takes the message. */
 void master_deliver(struct sim *s, struct master *m, struct msg *d);
@@ -117,6 +138,8 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f);
 /* One of the engine's own; fill ef and index. */
 struct msg *store_ask(struct sim *s, struct master *m, int kind);
 void store_insert_direct(struct sim *s, struct master *m, int row);
+/* Copies what `f` points to into x, whose `ef` is f already. */
+void store_keep_asked(struct msg *x, const struct core_effect *f);
 /* After the store, or the way of one master to it, went away or came back. */
 void store_changed(struct sim *s);
 void store_forget(struct sim *s, struct master *m); /* its process died */

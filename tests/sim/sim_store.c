@@ -58,6 +58,10 @@ static void unavailable(struct sim *s, struct msg *x)
 	case CORE_DO_DUE: e->type = CORE_EV_DUE; break;
 	case CORE_DO_EXPIRE: e->type = CORE_EV_EXPIRED; break;
 	case CORE_DO_STRAYS: e->type = CORE_EV_STRAYS; break;
+	case CORE_DO_TAKE_OVER:
+		e->type = CORE_EV_TOOK_OVER;
+		e->took_over.master = x->ef.master;
+		break;
 	case CORE_DO_RUNS: e->type = CORE_EV_RUNS; break;
 	default: e->type = CORE_EV_TIME; break;
 	}
@@ -77,10 +81,23 @@ static void replaced(struct sim *s, struct master *m)
 	master_crash(s, (int)(m - s->m));
 }
 
+/* The time that it names is when it was asked for, by the master's clock. */
+static void beat_committed(struct sim *s, struct master *m, const struct msg *x)
+{
+	struct msg *d = master_event(s, CORE_EV_BEAT);
+	d->ev.beat_mono_ns = x->ef.number;
+	master_deliver(s, m, d);
+}
+
 static void answered(struct sim *s, struct master *m, struct msg *x)
 {
 	switch (kind_of(x)) {
 	case OP_OPEN:
+		if (x->ev.up) {
+			replaced(s, m);
+			return;
+		}
+		beat_committed(s, m, x);
 		m->incarnation = x->ev.session;
 		m->opened = true;
 		if (m->store_up)
@@ -88,8 +105,13 @@ static void answered(struct sim *s, struct master *m, struct msg *x)
 		return;
 	case OP_BEAT:
 		m->beating = false;
-		if (x->ev.up)
+		if (x->ev.up) {
 			replaced(s, m);
+		} else if (x->ev.session != x->ef.session) {
+			master_deposed(s, m);
+		} else {
+			beat_committed(s, m, x);
+		}
 		return;
 	case OP_STARTED:
 	case OP_DETACHED:
@@ -121,7 +143,8 @@ static void on_apply(struct sim *s, struct msg *x)
 	struct master *m = master_of(s, x);
 	if (!store_reachable(s, m)) {
 		/* Sent into a connection that is gone already. */
-		x->kept = x->again = true;
+		x->kept = true;
+		x->again++;
 		return;
 	}
 	rows_apply(s, x, kind_of(x), x->again);
@@ -160,11 +183,14 @@ struct msg *store_ask(struct sim *s, struct master *m, int kind)
 	}
 	list_push_back(&m->ops, &x->link);
 	send(s, m, x);
+	if (m->cut_in == 0)
+		fault_cut_store(s, x->master);
+	m->cut_in -= m->cut_in >= 0;
 	return x;
 }
 
 /* What `ef` points to: an instance, then a list, or owners. */
-static void keep_asked(struct msg *x, const struct core_effect *f)
+void store_keep_asked(struct msg *x, const struct core_effect *f)
 {
 	if (f->n_owners) {
 		struct core_owner *owners = xcalloc(f->n_owners, sizeof(*owners));
@@ -194,9 +220,16 @@ void store_effect(struct sim *s, struct master *m, const struct core_effect *f)
 		x->worker = number_of(f->worker);
 		x->ef.worker = s->w[x->worker].id;
 	}
+	/* What the engine says of itself with these. */
+	x->index = m->id;
+	if (f->type == CORE_DO_CLAIM || f->type == CORE_DO_INSERT)
+		x->ef.incarnation = m->incarnation;
+	for (int i = 0; f->master && i < s->store.n_masters; i++)
+		if (strcmp(s->store.masters[i].name, f->master) == 0)
+			x->ef.master = s->store.masters[i].name;
 	if (f->queue)
 		x->ef.queue = queue_names[f->queue[0] - 'a'];
-	keep_asked(x, f); /* the arena is gone by then */
+	store_keep_asked(x, f); /* the arena is gone by then */
 	for (size_t i = 0; i < f->n_owners; i++)
 		((struct core_owner *)x->asked)[i].worker = s->w[number_of(f->owners[i].worker)].id;
 }
@@ -230,8 +263,9 @@ static void arrives_late(struct sim *s, const struct msg *x)
 	late->gen = x->gen;
 	late->worker = x->worker;
 	late->index = x->index;
+	late->again = x->again;
 	late->ef = x->ef;
-	keep_asked(late, &x->ef);
+	store_keep_asked(late, &x->ef);
 	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
 }
 
@@ -241,10 +275,10 @@ static void lose(struct sim *s, struct master *m)
 		struct msg *x = container_of(it, struct msg, link);
 		if (not_applied(x) && sim_chance(s, 50))
 			rows_apply(s, x, kind_of(x), x->again);
-		else if (STRAYS_COMPARED && not_applied(x) && s->store.up && sim_chance(s, 50))
+		else if (not_applied(x) && s->store.up && sim_chance(s, 50))
 			arrives_late(s, x);
 		heap_remove(&s->queue, &x->node);
-		x->again = true;
+		x->again++;
 	}
 }
 
@@ -268,7 +302,7 @@ static void on_news(struct sim *s, struct msg *x)
 		list_each(it, &m->ops) {
 			struct msg *op = container_of(it, struct msg, link);
 			heap_remove(&s->queue, &op->node);
-			op->again = true;
+			op->again++;
 		}
 		return;
 	}
@@ -277,10 +311,12 @@ static void on_news(struct sim *s, struct msg *x)
 	m->store_up = true;
 	list_each(it, &m->ops)
 		send(s, m, container_of(it, struct msg, link));
-	if (m->opened)
+	if (m->opened) {
 		tell_core(s, m, true);
-	else if (!opening(m))
-		store_ask(s, m, OP_OPEN)->index = m->id;
+		master_beat(s, m);
+	} else if (!opening(m)) {
+		master_open(s, m);
+	}
 }
 
 void store_changed(struct sim *s)

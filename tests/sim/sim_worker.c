@@ -3,7 +3,6 @@
  * whole machine. */
 #include "tests/sim/sim.h"
 
-#define ACK_PATIENCE (2 * NS_PER_S)
 #define HELLO_PATIENCE (2 * NS_PER_S)
 
 static void on_connect(struct sim *s, struct msg *m);
@@ -114,7 +113,7 @@ static void on_heartbeat(struct sim *s, struct msg *m)
 	if (later(s, w, m) || !w->up || w->conn != m->conn)
 		return;
 	int64_t now = worker_clock(s, w);
-	if (w->unanswered_since && now - w->unanswered_since >= ACK_PATIENCE) {
+	if (w->unanswered_since && now - w->unanswered_since >= w->patience_ns) {
 		hang_up(s, w);
 		reconnect(s, w);
 		return;
@@ -130,7 +129,7 @@ static void on_heartbeat(struct sim *s, struct msg *m)
 		w->unanswered_since = now;
 	net_to_master(s, h);
 	say_outcomes(s, w);
-	after(s, w, HEARTBEAT, on_heartbeat, w->gen);
+	after(s, w, w->heartbeat_ns, on_heartbeat, w->gen);
 }
 
 static void on_patience(struct sim *s, struct msg *m)
@@ -157,7 +156,7 @@ static void on_connect(struct sim *s, struct msg *m)
 	struct msg *h = message(s, w, CORE_EV_HELLO);
 	h->mem = held(w);
 	h->ev.hello.worker = w->id;
-	h->ev.hello.order = ++w->hellos;
+	h->ev.hello.order = ++w->orders;
 	memcpy(h->ev.hello.instance, w->instance, CORE_INSTANCE_LEN);
 	h->ev.hello.capacity =
 		(struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus }, .custom = w->custom };
@@ -171,6 +170,11 @@ static void on_connect(struct sim *s, struct msg *m)
 	h->ev.hello.enforces_lease = w->enforces;
 	h->ev.hello.in_process = w->in_process;
 	h->ev.hello.draining = w->drains;
+	h->ev.hello.resumes = w->session;
+	h->ev.hello.number = ++w->hellos;
+	h->ev.hello.no_other = !w->unsettled;
+	w->was_unsettled = w->unsettled;
+	w->unsettled = true;
 	w->sent_at[0] = worker_clock(s, w);
 	net_to_master(s, h);
 	after(s, w, HELLO_PATIENCE, on_patience, w->gen);
@@ -178,14 +182,25 @@ static void on_connect(struct sim *s, struct msg *m)
 
 /* ---- from the master ---- */
 
-static void on_welcome(struct sim *s, struct sim_worker *w, int64_t session)
+static void on_welcome(struct sim *s, struct sim_worker *w, const struct core_effect *f)
 {
+	if (f->resumed)
+		sim_trace(s, "%s: session %d goes on", w->id, (int)f->session);
 	w->welcomed = true;
-	w->session = session;
+	w->unsettled = false;
+	w->session = f->session;
+	w->heartbeat_ns = f->heartbeat_ns;
+	w->patience_ns = (f->lease_ns / 10 * 6 - f->heartbeat_ns) / 2;
+	/* Who beats more rarely is told of the longer leases that its attempts have in the store. */
+	for (int i = 0; i < w->n_runs; i++) {
+		const struct row *row = &s->store.rows[row_of(&w->runs[i].at.task)];
+		if (row->state == ROW_RUNNING && row->worker == index_of(s, w) && row->t.attempt == w->runs[i].at.attempt)
+			w->runs[i].lease_ns = max_i64(w->runs[i].lease_ns, row->lease_ns);
+	}
 	w->number = w->last_dispatch = w->unanswered_since = 0;
 	w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[0]);
 	say_outcomes(s, w);
-	after(s, w, sim_between(s, 0, HEARTBEAT), on_heartbeat, w->gen);
+	after(s, w, sim_between(s, 0, w->heartbeat_ns), on_heartbeat, w->gen);
 	worker_drain(s, index_of(s, w));
 }
 
@@ -196,9 +211,10 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 		return;
 	struct run *r;
 	switch (f->type) {
-	case CORE_DO_WELCOME: on_welcome(s, w, f->session); break;
+	case CORE_DO_WELCOME: on_welcome(s, w, f); break;
 	case CORE_DO_HEARTBEAT_ACK:
-		w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
+		if (!f->exclusive_not_renewed)
+			w->acked_sent_at = max_i64(w->acked_sent_at, w->sent_at[f->number % 64]);
 		w->unanswered_since = 0;
 		break;
 	case CORE_DO_DISPATCH:
@@ -214,6 +230,8 @@ void worker_receive(struct sim *s, int index, uint64_t conn, const struct core_e
 		}
 		break;
 	default: /* CLOSE_PEER */
+		if (f->close == CORE_CLOSE_AWAY && !w->welcomed)
+			w->unsettled = w->was_unsettled;
 		reconnect(s, w);
 		break;
 	}
@@ -291,7 +309,8 @@ void worker_start(struct sim *s, int index)
 		return;
 	sim_trace(s, "%s starts", w->id);
 	w->up = true;
-	w->session = 0;
+	w->session = w->hellos = 0;
+	w->unsettled = false;
 	w->gen++;
 	reconnect(s, w);
 }

@@ -199,15 +199,18 @@ static void step_claim(void)
 	static struct store_claim ops[BATCH];
 	struct mtask *at[BATCH];
 	int to[BATCH], n = choose(at);
+	bool old[BATCH];
 	for (int i = 0; i < n; i++) {
 		to[i] = pick(WORKERS);
-		ops[i] = (struct store_claim){.task = at[i]->core, .to = to_worker(workers[to[i]].name, workers[to[i]].session)};
+		old[i] = pick(8) == 0; /* for a session that is over */
+		ops[i] = (struct store_claim){.task = at[i]->core, .to = to_worker(workers[to[i]].name, workers[to[i]].session - old[i])};
 		ops[i].to.instance[0] = (uint8_t)workers[to[i]].instance;
 	}
 	run_many(ops, (size_t)n, sizeof(*ops), STORE_CLAIM);
 	for (int i = 0; i < n; i++) {
 		struct mtask *t = at[i];
-		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits && !t->expires);
+		assert_int_equal(ops[i].ret_won, t->state == STORE_PENDING && !t->waits && !t->expires && !old[i]);
+		assert_int_equal(ops[i].ret_stale, old[i]);
 		if (ops[i].ret_won) {
 			t->state = STORE_RUNNING;
 			t->core.attempt++;

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -57,6 +58,23 @@ static void accept_one(struct relay *r, struct pair *pairs, struct rng *rng)
 	*free_pair = (struct pair){{in, out}, max ? (int64_t)rng_below(rng, (uint64_t)max) : INT64_MAX};
 }
 
+/* ReadyForQuery, outside of a transaction: what went before it is committed. */
+static bool ends_ready(const char *buf, size_t n)
+{
+	static const char ready[] = {'Z', 0, 0, 0, 5, 'I'};
+	return n >= sizeof(ready) && memcmp(buf + n - sizeof(ready), ready, sizeof(ready)) == 0;
+}
+
+static bool loses(struct relay *r, int from, const char *buf, size_t n)
+{
+	int what = atomic_load(&r->loses);
+	if (what != (from ? RELAY_ANSWERS : RELAY_REQUESTS))
+		return false;
+	if (!from || ends_ready(buf, n))
+		atomic_fetch_add(&r->lost, 1);
+	return true;
+}
+
 /* One read and the write of it; true: cut, or ended by a side. */
 static bool pass(struct relay *r, struct pair *p, int from)
 {
@@ -64,6 +82,8 @@ static bool pass(struct relay *r, struct pair *p, int from)
 	ssize_t n = read(p->fds[from], buf, sizeof(buf));
 	if (n <= 0)
 		return true;
+	if (loses(r, from, buf, (size_t)n))
+		return false;
 	if (n > p->left)
 		n = (ssize_t)p->left;
 	for (ssize_t at = 0; at < n;) {
@@ -95,6 +115,14 @@ static void *work(void *arg)
 		for (int i = 0; i < 2 * PAIRS; i++)
 			if (pf[1 + i].fd >= 0 && pf[1 + i].revents && pairs[i / 2].fds[0] >= 0 && pass(r, &pairs[i / 2], i % 2))
 				cut(&pairs[i / 2]);
+		if (atomic_load(&r->cut_all)) {
+			for (int i = 0; i < PAIRS; i++)
+				if (pairs[i].fds[0] >= 0)
+					cut(&pairs[i]);
+			atomic_store(&r->loses, RELAY_NOTHING);
+			atomic_store(&r->cut_all, 0);
+			continue;
+		}
 		if (pf[0].revents)
 			accept_one(r, pairs, &rng);
 	}
@@ -111,6 +139,19 @@ void relay_start(struct relay *r, int target_port, int max_bytes)
 	r->listener = local_socket(0, &r->port);
 	if (pthread_create(&r->thread, NULL, work, r) != 0)
 		exit(99);
+}
+
+void relay_lose(struct relay *r, enum relay_loses what)
+{
+	atomic_store(&r->lost, 0);
+	atomic_store(&r->loses, what);
+}
+
+void relay_cut(struct relay *r)
+{
+	atomic_store(&r->cut_all, 1);
+	while (atomic_load(&r->cut_all))
+		poll(NULL, 0, 1);
 }
 
 void relay_stop(struct relay *r)

@@ -184,7 +184,7 @@ void session_stale(void **state)
 		int64_t order;
 		bool stale;
 	} hellos[] = {
-		{1, T + 8, false}, {1, T + 8, false}, /* the same once more, after a lost answer */
+		{1, T + 8, false}, {1, T + 8, true}, /* a store that sends it again itself knows that */
 		{1, T + 7, true}, {1, T + 9, false}, {1, T + 8, true}, {2, T + 8, true}, {2, T + 10, false}, {1, T + 9, true},
 		{1, T + 10 - STORE_HELD_UP_US, true}, {1, T + 9 - STORE_HELD_UP_US, false}, /* a clock was set back */
 		{1, 0, false}, {1, T, false}, /* not counted */
@@ -277,6 +277,33 @@ void adopted_is_not_lost(void **state)
 		store_op_done_fields(&o.op);
 	}
 	assert_int_equal(record(at, "w-adopt", STORE_SUCCEEDED), CORE_RECORD_RECORDED);
+}
+
+/* It is judged, here or by another master, by no less than its worker was told to beat for. */
+void adopted_lease_is_not_shorter(void **state)
+{
+	static const struct { int64_t session_ms, row_ms; } steps[] = {{5000, 10000}, {50000, 50000}, {5000, 50000}, {60000, 60000}};
+	struct core_task t;
+	int64_t s = session("w-long");
+	struct core_attempt at = running(&t, "w-long", s);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		if (i % 2) { /* running, or open */
+			struct store_take_back tb = take_back(at, s, CORE_CAUSE_WORKER_LOST, false);
+			assert_int_equal(tb.ret_verdict, CORE_TAKE_BACK_PENDING);
+			store_op_done_fields(&tb.op);
+		}
+		struct store_session_open o = {.worker = "w-long", .instance = {1}, .master = "m1", .held = &at, .n_held = 1,
+					       .lease_ns = steps[i].session_ms * MS};
+		run(&o.op, STORE_SESSION_OPEN);
+		assert_int_equal(o.ret_n_adopted, 1);
+		assert_int_equal(o.ret_adopted[0].lease_ns, steps[i].row_ms * MS);
+		s = o.ret_session;
+		store_op_done_fields(&o.op);
+	}
+	struct store_session_open again = session_open("w-long", 1, &at, 1); /* it is in the row */
+	assert_int_equal(again.ret_adopted[0].lease_ns, 60000 * MS);
+	store_op_done_fields(&again.op);
+	assert_int_equal(record(at, "w-long", STORE_SUCCEEDED), CORE_RECORD_RECORDED);
 }
 
 void new_instance(void **state)
@@ -483,24 +510,6 @@ void list_leaves_out(void **state)
 	store_op_done_fields(&l.op);
 	blob_unref(o.env_free_spec);
 }
-
-/* ---- masters ---- */
-
-void incarnations(void **state)
-{
-	struct store_master_open a = {.master = "m-inc"}, b = {.master = "m-inc"};
-	run(&a.op, STORE_MASTER_OPEN);
-	struct store_beat beat = {.master = "m-inc", .incarnation = a.ret_incarnation};
-	run(&beat.op, STORE_BEAT);
-	assert_false(beat.ret_replaced);
-	run(&b.op, STORE_MASTER_OPEN);
-	assert_true(b.ret_incarnation > a.ret_incarnation);
-	assert_string_equal(a.ret_store_id, b.ret_store_id);
-	assert_int_equal(strlen(a.ret_store_id), UUID_TEXT_LEN);
-	run(&beat.op, STORE_BEAT);
-	assert_true(beat.ret_replaced);
-}
-
 
 /* ---- strays ---- */
 

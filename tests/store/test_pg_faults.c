@@ -689,6 +689,44 @@ static void silent(void **state)
 	test_free(o);
 }
 
+/* ---- sendings that cross ---- */
+
+/* As a connection that was given up may deliver it: how many sessions it opens. */
+static int sending_arrives(PGconn *pq, const char *worker, int64_t order, int sent)
+{
+	char names[40], orders[40], sendings[40];
+	snprintf(names, sizeof(names), "{%s}", worker);
+	snprintf(orders, sizeof(orders), "{%lld}", (long long)order);
+	snprintf(sendings, sizeof(sendings), "{%d}", sent);
+	const char *const values[] = {names, "{01010101-0101-0101-0101-010101010101}", "{m1}", "{NULL}", orders, sendings};
+	PGresult *r = PQexecParams(pq, pg_kinds[STORE_SESSION_OPEN].stmts[0].sql, ARRAY_LEN(values), NULL, values, NULL, NULL, 0);
+	if (PQresultStatus(r) != PGRES_TUPLES_OK)
+		fail_msg("%s", PQerrorMessage(pq));
+	int n = PQntuples(r);
+	PQclear(r);
+	return n;
+}
+
+/* A hello's first sending that comes after its second opens no session: its list is that of before. */
+static void hello_sent_again(void **state)
+{
+	PGconn *pq = PQconnectdb(server.url);
+	struct pg_setup setup = {.statement_timeout_ns = 10000 * MS};
+	const char *sql;
+	char text[200];
+	assert_int_equal(pg_setup_next(&setup, NULL, &sql, text, sizeof(text)), 1);
+	PQclear(PQexec(pq, sql));
+	pg_setup_done(&setup);
+	enum { T = 1 << 30 };
+	assert_int_equal(sending_arrives(pq, "w-late", T, 0), 1); /* and its answer is lost */
+	assert_int_equal(sending_arrives(pq, "w-late", T, 1), 1);
+	assert_int_equal(sending_arrives(pq, "w-late", T, 0), 0);
+	assert_int_equal(sending_arrives(pq, "w-late", T, 1), 0);
+	assert_int_equal(sending_arrives(pq, "w-late", T + 1, 0), 1);
+	assert_int_equal(sending_arrives(pq, "w-late", T, 2), 0);
+	PQfinish(pq);
+}
+
 /* ---- plans ---- */
 
 /* A plan is made once per connection: none may begin with a scan of a whole table, however small it is now. */
@@ -728,7 +766,7 @@ static void no_plan_scans(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_plan_scans),     cmocka_unit_test(poisoned_insert), cmocka_unit_test(poisoned_outcome),
+		cmocka_unit_test(no_plan_scans),     cmocka_unit_test(hello_sent_again), cmocka_unit_test(poisoned_insert), cmocka_unit_test(poisoned_outcome),
 		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids), cmocka_unit_test(old_logs_go),    cmocka_unit_test(locked_table), cmocka_unit_test(queue_full),
 		cmocka_unit_test(newer_schema),      cmocka_unit_test(freed_with_work), cmocka_unit_test(away_and_back),
 		cmocka_unit_test(connections_ended), cmocka_unit_test(read_only),       cmocka_unit_test(killed_under_load),

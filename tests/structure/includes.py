@@ -15,13 +15,14 @@ LAYERS = [
     ['common/pb'],
     ['common/loop'],
     ['common/stream', 'common/net'],
-    ['common/h2'],
+    ['common/h2', 'common/http1'],
     ['common/grpc'],
     ['server/core', 'client/lib', 'worker'],
     ['server/store', 'client'],
     ['server/lease'],
     ['server/engine'],
     ['server/rpc', 'server/move'],
+    ['server/monitor'],
     ['server'],
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}

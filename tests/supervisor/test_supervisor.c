@@ -219,6 +219,7 @@ static void one_supervisor_per_directory(void **state)
 	rig_victim(&a, "noting", NULL);
 	rig_launch(&a);
 	rig_wait_file(&a, "ready");
+	rig_until(&a, SUP_RUNNING); /* the program may be ahead of the note that it runs */
 	rig_new_in(&b, a.dir);
 	rig_argv(&b, "true", NULL);
 	rig_launch(&b);

@@ -210,6 +210,9 @@ static void parse_hello(struct script *s, struct line *l, struct core_event *e)
 	e->hello.enforces_lease = has(l, "enforce");
 	e->hello.in_process = has(l, "inproc");
 	e->hello.draining = has(l, "drain");
+	e->hello.resumes = (int64_t)number(l, "resumes", 0);
+	e->hello.number = (int64_t)number(l, "no", (double)e->peer);
+	e->hello.no_other = !has(l, "other");
 }
 
 static size_t adopted(struct script *s, struct line *l, int k, size_t from, const char *text, bool wish)
@@ -297,6 +300,7 @@ static void parse_strays(struct script *s, struct line *l, struct core_event *e)
 		r->incarnation = (int64_t)number(l, "inc", 1);
 		r->beat = (int64_t)number(l, "beat", 0);
 		r->detached_ns = seconds(number(l, "detached", 0));
+		r->cancel_wish = has(l, "wish");
 	}
 }
 
@@ -350,6 +354,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 	if (strcmp(verb, "inserted") == 0) {
 		e->type = CORE_EV_INSERTED;
 		e->task = row(s, word(l, 1));
+		e->task.attempt = s->eager[task_number(&e->task.id)] && !has(l, "pending");
 		e->at.task = e->task.id;
 		e->token = 100 + (uint64_t)task_number(&e->task.id);
 		e->inserted = (enum core_insert_verdict)VERDICT(word(l, 2), "created", "exists", "failed");
@@ -363,7 +368,7 @@ static void parse_answer(struct script *s, struct line *l, struct core_event *e,
 		e->type = CORE_EV_CLAIMED;
 		e->at = attempt(s, word(l, 1));
 		e->task = row(s, word(l, 1));
-		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away");
+		e->claimed = (enum core_claim_verdict)VERDICT(word(l, 2), "won", "lost", "away", "stale");
 		e->spec = opt(l, "spec") ? blob_new(NULL, (size_t)(number(l, "spec", 0) * 1024 * 1024)) : NULL;
 	} else if (strcmp(verb, "taken") == 0) {
 		e->type = CORE_EV_TAKEN_BACK;
@@ -457,6 +462,24 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 		e->type = CORE_EV_DRAIN_WISH;
 		e->drain_wish.worker = word(l, 1);
 		e->drain_wish.on = !has(l, "off");
+	} else if (strcmp(verb, "beat") == 0) {
+		e->type = CORE_EV_BEAT;
+		e->beat_mono_ns = s->now;
+	} else if (strcmp(verb, "deposed") == 0) {
+		e->type = CORE_EV_DEPOSED;
+	} else if (strcmp(verb, "hb-of") == 0) {
+		char *hash = strchr(l->words[1], '#');
+		*hash = '\0';
+		e->type = CORE_EV_HB;
+		e->hb.worker = word(l, 1);
+		e->session = strtoll(hash + 1, NULL, 10);
+		e->hb.fresh = has(l, "fresh");
+	} else if (strcmp(verb, "took-over") == 0) {
+		e->type = CORE_EV_TOOK_OVER;
+		e->took_over.master = word(l, 1);
+		e->took_over.taken = !has(l, "not");
+		e->took_over.incarnation = (int64_t)number(l, "inc", 2);
+		e->took_over.beat = (int64_t)number(l, "beat", 0);
 	} else if (strcmp(verb, "stalled") == 0) {
 		e->type = CORE_EV_STALLED;
 		e->stalled_ns = seconds(strtod(word(l, 1), NULL));
@@ -489,7 +512,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	static const char *const causes[] = { "lost", "unlisted", "refused", "recalled", "unsent" };
 	static const char *const reasons[] = { "cancelled", "fenced", "recalled" };
 	static const char *const verdicts[] = { "recorded", "duplicate", "fenced", "away" };
-	static const char *const closes[] = { "replaced", "unavailable", "limit", "protocol" };
+	static const char *const closes[] = { "replaced", "unavailable", "away", "limit", "protocol" };
 	static const unsigned hidden[] = { [CORE_DO_OWN] = SHOW_OWN, [CORE_DO_RELEASE] = SHOW_RELEASE,
 		[CORE_DO_LEASE_BEAT] = SHOW_BEAT, [CORE_DO_FILL] = SHOW_FILL, [CORE_DO_QUEUES] = SHOW_FILL,
 		[CORE_DO_DUE] = SHOW_FILL, [CORE_DO_STRAYS] = SHOW_STRAYS,
@@ -504,6 +527,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		say(s, "; ");
 	switch (f->type) {
 	case CORE_DO_INSERT:
+		s->eager[t] = f->worker != NULL;
 		say(s, f->worker ? "insert t%d @%s#%d" : "insert t%d", t, f->worker, (int)f->session);
 		break;
 	case CORE_DO_PREEMPT: say(s, "preempt t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
@@ -529,6 +553,10 @@ static void say_effect(struct script *s, const struct core_effect *f)
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;
+	case CORE_DO_ASK_HB: say(s, "hb? %s#%d", f->worker, (int)f->session); break;
+	case CORE_DO_TAKE_OVER:
+		say(s, "take over %s inc=%d beat=%d", f->master, (int)f->incarnation, (int)f->beat);
+		break;
 	case CORE_DO_DETACHED:
 		say(s, "detached %s#%d %g", f->worker, (int)f->session, (double)f->detach_ns / 1e9);
 		break;
@@ -550,8 +578,18 @@ static void say_effect(struct script *s, const struct core_effect *f)
 		break;
 	case CORE_DO_DISOWN: say(s, "disown t%d/%d %s#%d", t, a, f->worker, (int)f->session); break;
 	case CORE_DO_DROP_HASH: say(s, "drop hash %s", f->worker); break;
-	case CORE_DO_WELCOME: say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session); break;
-	case CORE_DO_HEARTBEAT_ACK: say(s, "hback p%d n=%d", p, (int)f->number); break;
+	case CORE_DO_WELCOME:
+		say(s, "welcome p%d %s#%d", p, f->worker, (int)f->session);
+		if (f->lease_ns != s->cfg.lease_ttl_ns || f->heartbeat_ns != s->cfg.heartbeat_ns)
+			say(s, " H=%g L=%g", (double)f->heartbeat_ns / 1e9, (double)f->lease_ns / 1e9);
+		if (f->resumed) {
+			say(s, " resumed");
+			say_list(s, "held=", f->held, f->n_held);
+		}
+		break;
+	case CORE_DO_HEARTBEAT_ACK:
+		say(s, "hback p%d n=%d%s", p, (int)f->number, f->exclusive_not_renewed ? " not-exclusive" : "");
+		break;
 	case CORE_DO_STOP: say(s, "stop t%d/%d p%d %s", t, a, p, reasons[f->stop]); break;
 	case CORE_DO_OUTCOME_ACK: say(s, "ack t%d/%d p%d %s", t, a, p, verdicts[f->verdict]); break;
 	case CORE_DO_CLOSE_PEER: say(s, "close p%d %s", p, closes[f->close]); break;

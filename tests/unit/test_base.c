@@ -9,9 +9,11 @@
 
 #include <cmocka.h>
 
+#include "common/base/availability.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/heap.h"
+#include "common/base/histogram.h"
 #include "common/base/id.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
@@ -283,13 +285,55 @@ static void test_traceparent(void **state)
 	assert_false(traceparent_ok(text));
 }
 
+static void test_histogram(void **state)
+{
+	struct histogram h = { .total = 0 };
+	histogram_add(&h, -5);
+	histogram_add(&h, 100 * NS_PER_US);
+	histogram_add(&h, 100 * NS_PER_US + 1);
+	histogram_add(&h, 10 * NS_PER_S);
+	histogram_add(&h, 11 * NS_PER_S);
+	assert_int_equal(h.counts[0], 2); /* the edge belongs to its step */
+	assert_int_equal(h.counts[1], 1);
+	assert_int_equal(h.counts[HISTOGRAM_STEPS - 1], 1);
+	assert_int_equal(h.counts[HISTOGRAM_STEPS], 1);
+	assert_int_equal(h.total, 5);
+	assert_int_equal(h.sum_ns, 21 * NS_PER_S + 200 * NS_PER_US + 1);
+	histogram_add(&h, INT64_MAX);
+	assert_int_equal(h.sum_ns, INT64_MAX);
+	for (size_t i = 1; i < HISTOGRAM_STEPS; i++)
+		assert_true(histogram_steps_ns[i - 1] < histogram_steps_ns[i]);
+}
+
+static void test_availability(void **state)
+{
+	struct availability a;
+	availability_init(&a, 100, 1, "not yet");
+	assert_false(a.up || a.known);
+	assert_int_equal(availability_down_ns(&a, 150), 50);
+	assert_true(availability_set(&a, false, "refused", 200, 2));
+	assert_false(availability_set(&a, false, "another reason", 300, 3));
+	assert_string_equal(a.text, "another reason");
+	assert_int_equal(a.since_mono_ns, 100);
+	assert_int_equal(a.outages, 1);
+	assert_true(availability_set(&a, true, "", 400, 4));
+	assert_int_equal(a.since_wall_us, 4);
+	assert_int_equal(availability_down_ns(&a, 1000), 300);
+	assert_true(availability_set(&a, false, "gone", 1000, 5));
+	assert_int_equal(a.outages, 2);
+	assert_int_equal(availability_down_ns(&a, 1010), 310);
+	availability_init(&a, 100, 1, "not yet");
+	assert_true(availability_set(&a, true, "", 110, 2));
+	assert_int_equal(a.outages, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_us_to_ns_saturates),
 		cmocka_unit_test(test_heap), cmocka_unit_test(test_map), cmocka_unit_test(test_list), cmocka_unit_test(test_buf),
 		cmocka_unit_test(test_ids), cmocka_unit_test(test_numbers), cmocka_unit_test(test_wall_clock_text),
-		cmocka_unit_test(test_traceparent),
+		cmocka_unit_test(test_traceparent), cmocka_unit_test(test_histogram), cmocka_unit_test(test_availability),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

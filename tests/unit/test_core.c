@@ -347,6 +347,17 @@ static void test_not_accepted_in_time(void **state)
 	   { "recorded p1 t1/1 tok=1 fenced", "ack t1/1 p1 fenced" });
 }
 
+static void test_recalled_and_started_all_the_same(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hb p1 n=1", "hback p1 n=1" },
+	   { "wait 5", "stop t1/1 p1 recalled; back t1/1 #1 recalled" }, { "taken t1/1 #1 pending", "" },
+	   { "hello p2 w2 slots=1", "open w2 p2" }, { "opened p2 w2 #1", "welcome p2 w2#1; preempt t1/2 w2#1" },
+	   { "accepted p1 t1/1", "" }, { "hb p1 n=2 seen=1 held=t1/1", "hback p1 n=2" }, /* open as yet */
+	   { "preempted t1/2 ok", "claim t1/2 w2#1" }, { "claimed t1/2 won", "send t1/2 p2 n1" },
+	   { "hb p1 n=3 seen=1 held=t1/1", "hback p1 n=3; stop t1/1 p1 fenced" });
+}
+
 static void test_not_accepted_and_a_heartbeat_lacks_it(void **state)
 {
 	script_start(&S, NULL);
@@ -539,8 +550,8 @@ static void test_stream_ends_while_its_session_opens(void **state)
 static void test_store_away_at_hello(void **state)
 {
 	script_start(&S, NULL);
-	GO({ "store down", "" }, { "hello p1 w1", "close p1 unavailable" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
-	   { "opened p2 w1 away", "close p2 unavailable" });
+	GO({ "store down", "" }, { "hello p1 w1", "" }, { "bye p1", "" }, { "store up", "" }, { "hello p2 w1", "open w1 p2" },
+	   { "opened p2 w1 away", "close p2 away" });
 	struct core_counts n;
 	core_counts(S.core, &n);
 	assert_int_equal(n.workers, 0);
@@ -844,6 +855,7 @@ int main(void)
 		RUN(test_retry_at_once),
 		RUN(test_not_accepted_in_time),
 		RUN(test_not_accepted_and_a_heartbeat_lacks_it),
+		RUN(test_recalled_and_started_all_the_same),
 		RUN(test_exclusive_is_recalled_when_the_worker_answers),
 		RUN(test_exclusive_recall_ends_by_the_list),
 		RUN(test_not_listed),

@@ -152,7 +152,7 @@ static void gone_is_told_once(void **state)
 	S.show = SHOW_GONE;
 	GO(WORKER, RUNNING("t1", "1"), { "bye p1", "" }, { "wait 10", "back t1/1 #1 lost counted" },
 	   { "taken t1/1 #1 pending", "gone w1#1 10" }, { "wait 60", "" },
-	   { "hello p2 w1 slots=3", "open w1 p2" }, { "opened p2 w1 away", "close p2 unavailable" }, { "wait 60", "" });
+	   { "hello p2 w1 slots=3", "open w1 p2" }, { "opened p2 w1 away", "close p2 away" }, { "wait 60", "" });
 }
 
 static void view_of_a_worker(void **state)

@@ -649,6 +649,13 @@ static void wrong_answers(void **state)
 		{ "-\r\n", LEASE_DOWN, false, false },
 		{ "-LOADING Redis is loading\r\n", LEASE_DOWN, false, false },
 		{ "-BUSY running a script\r\n", LEASE_DOWN, false, false },
+		{ "-OOM command not allowed when used memory > 'maxmemory'.\r\n", LEASE_DOWN, false, false },
+		{ "-READONLY You can't write against a read only replica.\r\n", LEASE_DOWN, false, false },
+		{ "-MASTERDOWN Link with MASTER is down\r\n", LEASE_DOWN, false, false },
+		{ "-MOVED 3999 127.0.0.1:6381\r\n", LEASE_DOWN, false, false },
+		{ "-ASK 3999 127.0.0.1:6381\r\n", LEASE_DOWN, false, false },
+		{ "-CLUSTERDOWN The cluster is down\r\n", LEASE_DOWN, false, false },
+		{ "-NOREPLICAS Not enough good replicas to write.\r\n", LEASE_DOWN, false, false },
 		{ ">2\r\n+a\r\n+b\r\n", LEASE_DOWN, false, false },
 		/* longer than any array of ours */
 		{ "*17\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n",

@@ -1,4 +1,4 @@
-/* Who may listen where, and which worker a certificate is for. */
+/* Who may listen where, which times go together, and which worker a certificate is for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,6 +61,38 @@ static void who_may_listen(void **state)
 }
 
 static const struct {
+	const char *flags[3];
+	const char *refused;
+} times[] = {
+	{ { "--lease-ttl=6s" }, NULL },
+	{ { "--lease-ttl=5900ms" }, "heartbeat-interval" },
+	{ { "--master-ttl=4s" }, NULL },
+	{ { "--master-ttl=3900ms" }, "master-ttl: " },
+	{ { "--heartbeat-interval=10s", "--lease-ttl=30s" }, NULL }, /* the seed's */
+	{ { "--heartbeat-interval=20s", "--lease-ttl=60s" }, "master-ttl: " },
+	{ { "--heartbeat-interval=20s", "--lease-ttl=60s", "--master-ttl=40s" }, NULL },
+	{ { "--master-ttl=120s" }, NULL },
+	{ { "--master-ttl=121s" }, "master-ttl-exclusive" },
+	{ { "--master-ttl-exclusive=29s" }, "master-ttl-exclusive" },
+};
+
+static void times_that_go_together(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+		char err[300] = "", *argv[5] = { (char[]){ "reinsd" } };
+		int argc = 1;
+		for (size_t k = 0; k < 3 && times[i].flags[k]; k++)
+			argv[argc++] = (char *)(uintptr_t)times[i].flags[k];
+		struct server_config c = { 0 };
+		assert_int_equal(settings_load(&server_settings, argc, argv, &c, NULL, NULL), SETTINGS_RUN);
+		int rc = server_config_check(&c, err, sizeof(err));
+		if (times[i].refused ? rc == 0 || !strstr(err, times[i].refused) : rc != 0)
+			fail_msg("row %zu: %d %s", i, rc, err);
+		settings_done(&server_settings, &c);
+	}
+}
+
+static const struct {
 	const char *sans[3];
 	const char *id;
 	bool allowed;
@@ -104,6 +136,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_may_listen),
+		cmocka_unit_test(times_that_go_together),
 		cmocka_unit_test(whose_certificate),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

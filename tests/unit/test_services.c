@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -150,6 +151,7 @@ static void on_preempted(void *arg, const struct lease_answer *answers, size_t n
 	if (!T.no_lease_answers)
 		engine_lease_events.on_preempted(T.engine, answers, n);
 }
+static void on_hb(void *arg, const struct lease_hb *hb) { engine_lease_events.on_hb(T.engine, hb); }
 static void on_lease_state(void *arg, bool up, const char *text) {}
 static void on_page(void *arg, const struct lease_page *page)
 {
@@ -157,7 +159,7 @@ static void on_page(void *arg, const struct lease_page *page)
 		engine_lease_events.on_page(T.engine, page);
 }
 
-static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_page = on_page,
+static const struct lease_events lease_events = { .on_preempted = on_preempted, .on_hb = on_hb, .on_page = on_page,
 						  .on_state = on_lease_state };
 
 /* The store is up, and knows of no rows. */
@@ -174,7 +176,8 @@ static void open_master(void)
 	answer(&d->op, STORE_OK);
 }
 
-static int set_up(void **state)
+/* 0: the default lease. */
+static int set_up_with(int64_t lease_ns)
 {
 	static const struct stream_events none;
 	struct lease_memory_config mc = { .task_key_ttl_ns = NS_PER_S };
@@ -188,6 +191,10 @@ static int set_up(void **state)
 		.loop = T.loop, .master_id = "m1", .lost_limit = 3, .store = &T.store, .lease = T.lease, .on_replaced = on_replaced,
 	};
 	core_config_default(&ec.core);
+	if (lease_ns) {
+		ec.core.lease_ttl_ns = lease_ns;
+		ec.core.heartbeat_ns = lease_ns / 5;
+	}
 	assert_int_equal(engine_new(&ec, &T.engine), 0);
 	T.rpc = (struct rpc){
 		.engine = T.engine, .loop = T.loop,
@@ -208,6 +215,9 @@ static int set_up(void **state)
 	open_master();
 	return 0;
 }
+
+static int set_up(void **state) { return set_up_with(0); }
+static int set_up_short(void **state) { return set_up_with(NS_PER_S); }
 
 /* As reinsd does it. */
 static int tear_down(void **state)
@@ -592,6 +602,40 @@ static void test_submits_outlive_their_calls(void **state)
 	assert_false(T.c.done);
 }
 
+/* A store that never answers: the call ends, the operation is the store's. A call that waits for news waits on. */
+static void test_a_call_without_a_deadline_does_not_wait_for_ever(void **state)
+{
+	T.rpc.store_wait_ns = 50 * NS_PER_MS;
+	submit(&T.c, 0);
+	struct store_insert *i = AWAIT(store_insert, STORE_INSERT);
+	struct uuid id = i->task.id;
+	TURNS_UNTIL(T.loop, T.c.done);
+	assert_int_equal(T.c.code, STATUS_UNAVAILABLE);
+	assert_non_null(asked(STORE_INSERT));
+	i->ret_verdict = STORE_INSERT_CREATED;
+	answer(&i->op, STORE_OK);
+	settle();
+
+	Reins__V1__GetTaskRequest m = REINS__V1__GET_TASK_REQUEST__INIT;
+	Google__Protobuf__Duration hour = { .base = PROTOBUF_C_MESSAGE_INIT(&google__protobuf__duration__descriptor), .seconds = 3600 };
+	m.task_id = (char *)TASK_1;
+	m.wait = &hour;
+	begin(&T.gone, "/reins.v1.TaskService/GetTask", GRPC_CALL_UNARY);
+	say(&T.gone, &m);
+	grpc_client_half_close(T.gone.c);
+	struct store_get *g = AWAIT(store_get, STORE_GET);
+	g->ret_found = true;
+	g->ret_task.state = STORE_PENDING;
+	assert_int_equal(uuid_parse(TASK_1, strlen(TASK_1), &id), 0);
+	answer(&g->op, STORE_OK);
+	turns_for(T.loop, 200 * NS_PER_MS);
+	assert_false(T.gone.done);
+	engine_news(T.engine, &id, false);
+	await(STORE_GET);
+	TURNS_UNTIL(T.loop, T.gone.done);
+	assert_int_equal(T.gone.code, STATUS_UNAVAILABLE);
+}
+
 /* ---- the master's row ---- */
 
 static void test_a_replaced_master_does_not_come_back(void **state)
@@ -610,6 +654,67 @@ static void test_a_replaced_master_does_not_come_back(void **state)
 	assert_null(asked(STORE_MASTER_OPEN));
 }
 
+/* Its streams end, it opens its row again as the same process, and serves on; the workers come anew. */
+static void test_a_master_that_was_taken_over_goes_on(void **state)
+{
+	connect_worker(&T.w);
+	struct store_beat *b = AWAIT(store_beat, STORE_BEAT);
+	struct uuid process = b->process;
+	b->ret_taken_over = true;
+	answer(&b->op, STORE_OK);
+	assert_false(T.replaced);
+	assert_false(engine_ready(T.engine));
+	TURNS_UNTIL(T.loop, T.w.done);
+	assert_int_equal(T.w.code, STATUS_UNAVAILABLE);
+	struct store_master_open *o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	assert_true(o->again && uuid_eq(&o->process, &process));
+	answer(&o->op, STORE_UNAVAILABLE);
+	o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	assert_true(o->again);
+	o->ret_incarnation = 3;
+	answer(&o->op, STORE_OK);
+	assert_true(engine_ready(T.engine));
+	assert_int_equal(engine_incarnation(T.engine), 3);
+	pb_free(T.w.last);
+	T.w = (struct call){ .stored = -1 };
+	connect_worker(&T.w);
+	b = AWAIT(store_beat, STORE_BEAT);
+	assert_int_equal(b->incarnation, 3);
+	/* Another process was faster than its next opening. */
+	b->ret_taken_over = true;
+	answer(&b->op, STORE_OK);
+	o = AWAIT(store_master_open, STORE_MASTER_OPEN);
+	o->ret_replaced = true;
+	answer(&o->op, STORE_OK);
+	assert_true(T.replaced);
+	assert_false(engine_ready(T.engine));
+}
+
+/* ---- a process that stands still ---- */
+
+static bool stood;
+
+/* Longer than a lease, between what the turn heard and what it decides. */
+static void on_stand_still(struct loop_timer *t)
+{
+	static const struct timespec longer = { .tv_sec = 1, .tv_nsec = 300 * 1000 * 1000 };
+	nanosleep(&longer, NULL);
+	stood = true;
+	engine_on_lease_state(T.engine, true, "");
+}
+
+static void test_a_stop_within_a_turn_judges_nobody(void **state)
+{
+	struct loop_timer t;
+	stood = false;
+	loop_timer_init(&t, T.loop, on_stand_still);
+	connect_worker(&T.w);
+	loop_timer_set(&t, 0);
+	TURNS_UNTIL(T.loop, stood);
+	settle();
+	assert_false(T.w.done);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -626,7 +731,10 @@ int main(void)
 		RUN(test_ok_only_after_the_commit),
 		RUN(test_a_run_at_beyond_all_counting),
 		RUN(test_submits_outlive_their_calls),
+		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
 		RUN(test_a_replaced_master_does_not_come_back),
+		RUN(test_a_master_that_was_taken_over_goes_on),
+		cmocka_unit_test_setup_teardown(test_a_stop_within_a_turn_judges_nobody, set_up_short, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -552,10 +552,15 @@ static bool on_reply(void *arg, const struct redis_op *op, const redisReply *rep
 	bool error = reply && reply->type == REDIS_REPLY_ERROR;
 	/* Reads and deletions work in a full Redis too. A refused preempt wrote nothing either. */
 	bool wrote = reply && op->kind == KIND_WRITE;
+	if (reply)
+		histogram_add(&r->stats.took, loop_now_mono_ns(r->loop) - op->sent_mono_ns);
 	if (op->kind == KIND_SCAN || op->kind == KIND_SCAN_ITEM) {
 		scan_reply(r, op, reply);
 		return false;
 	}
+	if (op->script == SCRIPT_BEAT && reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 2)
+		r->stats.missing++;
+	r->stats.refused += error;
 	if (op->kind == KIND_PREEMPT) {
 		wrote = reply && reply->type == REDIS_REPLY_STRING && memchr(reply->str, '0', reply->len);
 		answer_group(r, (struct gather_group *)(uintptr_t)op->cookie, reply);

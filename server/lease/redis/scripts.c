@@ -61,6 +61,7 @@ const char *const redis_scripts[SCRIPTS] = {
 		"  end\n"
 		"end\n"
 		"return #gone > 0 and redis.call('HDEL', KEYS[1], unpack(gone)) or 0\n",
+	/* 2: there was no hb. */
 	[SCRIPT_BEAT] = READ_SESSION("ARGV[2]", "1")
 		"redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])\n"
 		"redis.call('DEL', KEYS[2])\n"
@@ -70,7 +71,7 @@ const char *const redis_scripts[SCRIPTS] = {
 		"if #ARGV > 4 then\n"
 		"  redis.call('PEXPIRE', KEYS[2], ARGV[4])\n"
 		"end\n"
-		"return 0\n",
+		"return hb and 0 or 2\n",
 	[SCRIPT_HB] =
 		("local hb = redis.call('GET', KEYS[1])\n"
 		 "return hb and { hb, redis.call('PTTL', KEYS[1]) }\n"),

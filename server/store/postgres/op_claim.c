@@ -1,4 +1,4 @@
-/* CLAIM: PENDING to RUNNING for whoever takes the ready row out.  A row that another transaction holds is
+/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, and still may.  A row that another transaction holds is
  * lost at once.  A batch that was sent before waits for the lock instead, which the first sending may still
  * hold, and then reads with a new snapshot which rows are its own. */
 #include <errno.h>
@@ -6,22 +6,24 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
-#define COLUMNS "4ut48tu88"
+#define COLUMNS "4ut48tu88t8"
 #define INPUT                                                                                             \
-	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], $5::int8[], " \
-	"$6::text[], $7::uuid[], $8::int8[], $9::int8[]) "                                                      \
-	"AS i(ord, task_id, queue, neg_priority, seq, worker, instance, session, lease_ns)), "
+	"WITH " PG_STALE("$6", "$8", "$10", "$11")                                                               \
+	"i AS MATERIALIZED (SELECT i.*, " PG_IS_STALE " AS stale FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], " \
+	"$5::int8[], $6::text[], $7::uuid[], $8::int8[], $9::int8[], $10::text[], $11::int8[]) AS i(ord, task_id, queue, " \
+	"neg_priority, seq, worker, instance, session, lease_ns, master, incarnation)), "
 /* Nobody begins what has expired; a row that was given out before has no expiry any more. */
 #define LASTS "(r.expires_at IS NULL OR r.expires_at > now())"
 /* Of a delayed row only one whose time has come: a window that remembers the task from before knows nothing of the delay. */
 #define TAKE(skip)                                                                                         \
-	"l AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM i CROSS JOIN LATERAL " \
+	"l AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM (SELECT * FROM i WHERE " \
+	"NOT stale OFFSET 0) i CROSS JOIN LATERAL "                                                            \
 	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM ready r WHERE r.queue = i.queue COLLATE \"C\" AND "     \
 	"r.neg_priority = i.neg_priority AND r.seq = i.seq AND r.task_id = i.task_id AND " LASTS " OFFSET 0 FOR UPDATE" skip \
 	") r), "                                                                                             \
 	"ld AS (DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT at FROM l))), "                               \
 	"w AS MATERIALIZED (SELECT i.ord, i.worker, i.instance, i.session, i.lease_ns, r.* FROM (SELECT * FROM i WHERE " \
-	"NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord) OFFSET 0) i CROSS JOIN LATERAL "                       \
+	"NOT stale AND NOT EXISTS (SELECT FROM l WHERE l.ord = i.ord) OFFSET 0) i CROSS JOIN LATERAL "                       \
 	"(SELECT " PG_CORE_OF("r.") ", r.ctid AS at FROM delayed r WHERE r.task_id = i.task_id AND r.due_at <= now() AND " LASTS " OFFSET 0 FOR UPDATE" skip \
 	") r), "                                                                                             \
 	"wd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM w))), "                             \
@@ -32,7 +34,7 @@
 
 static const char take_sql[] = INPUT TAKE(" SKIP LOCKED")
 	"SELECT won.ord, won.task_id, seq, neg_priority, attempt + 1, failures, losses, " PG_ASKS ", t.spec FROM won "
-	SPEC("won");
+	SPEC("won") " UNION ALL SELECT i.ord, " PG_CORE_NONE ", NULL FROM i WHERE stale";
 static const char retake_sql[] = INPUT TAKE("") "SELECT count(*) FROM won";
 static const char mine_sql[] = INPUT
 	"m AS MATERIALIZED (SELECT i.ord, r.* FROM i CROSS JOIN LATERAL (SELECT " PG_CORE_OF("r.") " FROM running r WHERE "
@@ -52,6 +54,8 @@ static void items(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 6, o->to.instance);
 		pg_int8(ps, 7, o->to.session);
 		pg_int8(ps, 8, o->to.lease_ns);
+		pg_text(ps, 9, o->to.master);
+		pg_int8(ps, 10, o->to.incarnation);
 	}
 }
 
@@ -75,13 +79,18 @@ static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
 
 static int read_won(struct pg_batch *b, const PGresult *r)
 {
-	for (size_t i = 0; i < b->n; i++)
-		container_of(b->ops[i], struct store_claim, op)->ret_won = false;
+	for (size_t i = 0; i < b->n; i++) {
+		struct store_claim *o = container_of(b->ops[i], struct store_claim, op);
+		o->ret_won = o->ret_stale = false;
+	}
 	for (int row = 0; row < PQntuples(r); row++) {
 		int32_t ord = pg_get_int(r, row, 0);
 		if (ord < 0 || (size_t)ord >= b->n)
 			return -EPROTO;
 		struct store_claim *o = container_of(b->ops[ord], struct store_claim, op);
+		o->ret_stale = pg_is_null(r, row, 1);
+		if (o->ret_stale)
+			continue;
 		pg_get_core(r, row, 1, &o->ret_task);
 		o->ret_task.queue = o->task.queue;
 		o->ret_task.handler = o->task.handler;

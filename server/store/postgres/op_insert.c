@@ -6,37 +6,40 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 
-#define COLUMNS "44ut484" "4b848" "8fttyyy" "tyw8tu88" "tt8"
+#define COLUMNS "44ut484" "4b848" "8fttyyy" "tyw8tu88" "tt8t8"
 #define INPUT                                                                                                  \
-	"WITH i AS (SELECT * FROM unnest($1::int4[], $2::int4[], $3::uuid[], $4::text[], $5::int4[], "    \
+	"WITH " PG_STALE("$24", "$26", "$31", "$32")                                                                   \
+	"i AS (SELECT * FROM unnest($1::int4[], $2::int4[], $3::uuid[], $4::text[], $5::int4[], "    \
 	"$6::int8[], $7::int4[], $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], "         \
 	"$14::float8[], $15::text[], $16::text[], $17::bytea[], $18::bytea[], $19::bytea[], $20::text[], $21::bytea[], " \
 	"$22::timestamptz[], $23::int8[], $24::text[], $25::uuid[], $26::int8[], $27::int8[], $28::text[], $29::text[], " \
-	"$30::int8[]) "                                                                                                \
+	"$30::int8[], $31::text[], $32::int8[]) "                                                                      \
 	"AS i(ord, unit, id, queue, cpu, memory, gpus, neg_priority, exclusive, lease_ttl_ns, max_attempts, "          \
 	"backoff_initial_ns, backoff_max_ns, backoff_multiplier, name, owner, labels, list_spec, spec, key, hash, "    \
-	"run_at, delay_ns, worker, instance, session, lease_ns, handler, custom, expiry_ns)), "
-/* What a row becomes; `due` is null for one that is ready now, `expires` for one that never expires. */
+	"run_at, delay_ns, worker, instance, session, lease_ns, handler, custom, expiry_ns, master, incarnation)), "
+/* What a row becomes; `due` is null for one that is ready now, `expires` for one that never expires, `given` for one that
+ * begins as PENDING. */
 #define FRESH                                                                                              \
 	"i.*, nextval('reins.task_seq') AS seq, coalesce(i.run_at, CASE WHEN i.delay_ns > 0 THEN now() + "       \
 	"i.delay_ns / 1000 * interval '1 microsecond' END) AS due, CASE WHEN i.expiry_ns > 0 THEN now() + "      \
-	"i.expiry_ns / 1000 * interval '1 microsecond' END AS expires "
+	"i.expiry_ns / 1000 * interval '1 microsecond' END AS expires, "                                         \
+	"CASE WHEN i.worker IS NOT NULL AND NOT " PG_IS_STALE " THEN i.worker END AS given "
 #define TASKS                                                                                              \
 	"t AS (INSERT INTO task (id, seq, created_at, run_at, neg_priority, " PG_ASKS ", expires_at, name, owner, " \
 	"idempotency_key, labels, list_spec, spec) SELECT id, seq, now(), due, neg_priority, " PG_ASKS ", expires, name, " \
 	"owner, key, labels, list_spec, spec FROM n"
 #define NARROW                                                                                             \
-	"id, seq, neg_priority, CASE WHEN worker IS NULL THEN 0 ELSE 1 END, 0, 0, " PG_ASKS
+	"id, seq, neg_priority, CASE WHEN given IS NULL THEN 0 ELSE 1 END, 0, 0, " PG_ASKS
 #define PLACES(from)                                                                                       \
 	"r AS (INSERT INTO ready (" PG_CORE ", expires_at) SELECT " NARROW ", expires FROM " from                \
-	" WHERE worker IS NULL AND (due IS NULL OR due <= now())), "                                           \
+	" WHERE given IS NULL AND (due IS NULL OR due <= now())), "                                            \
 	"d AS (INSERT INTO delayed (" PG_CORE ", due_at, expires_at) SELECT " NARROW ", due, expires FROM " from \
-	" WHERE worker IS NULL AND due > now()), "                                                             \
+	" WHERE given IS NULL AND due > now()), "                                                              \
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at) SELECT " NARROW \
-	", worker, instance, session, lease_ns, now() FROM " from " WHERE worker IS NOT NULL) "
+	", given, instance, session, lease_ns, now() FROM " from " WHERE given IS NOT NULL) "
 
 static const char plain_sql[] = INPUT "n AS MATERIALIZED (SELECT " FRESH "FROM i), " TASKS "), " PLACES("n")
-	"SELECT ord, seq FROM n";
+	"SELECT ord, seq, given IS NOT NULL FROM n";
 
 static const char keys_sql[] =
 	"INSERT INTO idempotency (key, hash, task_id) SELECT key, hash, id FROM "
@@ -57,8 +60,9 @@ static const char keyed_sql[] = INPUT
 	"SELECT count(*) FROM m";
 
 static const char found_sql[] =
-	"SELECT i.ord, t.seq, x.task_id, x.hash = i.hash AS same FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::bytea[]) "
-	"AS i(ord, id, key, hash) LEFT JOIN LATERAL (SELECT t.seq FROM task t WHERE t.id = i.id OFFSET 0) t ON true "
+	"SELECT i.ord, t.seq, x.task_id, x.hash = i.hash AS same, CASE WHEN i.eager THEN EXISTS (SELECT FROM running r WHERE "
+	"r.task_id = i.id AND r.attempt = 1 OFFSET 0) ELSE false END FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::bytea[], "
+	"$5::bool[]) AS i(ord, id, key, hash, eager) LEFT JOIN LATERAL (SELECT t.seq FROM task t WHERE t.id = i.id OFFSET 0) t ON true "
 	"LEFT JOIN LATERAL (SELECT x.task_id, x.hash FROM idempotency x WHERE x.key = i.key COLLATE \"C\" OFFSET 0) x ON true";
 
 static int32_t size_of(const struct store_insert *o) { return o->group_n > 1 ? o->group_n : 1; }
@@ -142,6 +146,8 @@ static void item(struct pg_params *ps, int32_t ord, int32_t unit, const struct s
 	pg_text(ps, 27, t->handler && t->handler[0] ? t->handler : NULL);
 	pg_text(ps, 28, t->custom && t->custom[0] ? t->custom : NULL);
 	pg_int8(ps, 29, o->expiry_ns);
+	pg_text(ps, 30, o->eager.master);
+	pg_int8(ps, 31, o->eager.incarnation);
 }
 
 static void items(struct pg_batch *b, struct pg_params *ps)
@@ -194,6 +200,7 @@ static bool build_found(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->task.id.b);
 		pg_text(ps, 2, o->idempotency_key);
 		pg_bytea(ps, 3, o->idempotency_key ? o->idempotency_hash : NULL, sizeof(o->idempotency_hash));
+		pg_bool(ps, 4, o->eager.worker != NULL);
 	}
 	return true;
 }
@@ -210,6 +217,7 @@ static int read_plain(struct pg_batch *b, const PGresult *r)
 		o->ret_verdict = STORE_INSERT_CREATED;
 		o->ret_id = o->task.id;
 		o->ret_seq = pg_get_int8(r, row, 1);
+		o->ret_given = pg_get_bool(r, row, 2);
 	}
 	return row == PQntuples(r) ? 0 : -EPROTO;
 }
@@ -237,6 +245,7 @@ static int read_found(struct pg_batch *b, const PGresult *r)
 			return -EPROTO;
 		o->ret_seq = pg_get_int8(r, row, 1);
 		o->ret_id = o->task.id;
+		o->ret_given = pg_get_bool(r, row, 4);
 		if (!pg_is_null(r, row, 1)) {
 			o->ret_verdict = STORE_INSERT_CREATED;
 		} else if (pg_is_null(r, row, 2)) {
@@ -255,5 +264,5 @@ const struct pg_stmt pg_insert_stmts[4] = {
 	{plain_sql, COLUMNS, build_plain, read_plain},
 	{keys_sql, "tyu", build_keys, read_nothing},
 	{keyed_sql, COLUMNS, build_keyed, read_nothing},
-	{found_sql, "4uty", build_found, read_found},
+	{found_sql, "4utyb", build_found, read_found},
 };

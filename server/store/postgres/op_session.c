@@ -1,8 +1,9 @@
 /* SESSION_OPEN: the next session number of a worker, and its rows against its list, in one transaction:
- * the number; running rows that it lists get the number; open ones that it lists run again; what is
- * left with an older number goes back, except exclusive tasks of another instance, whose lease runs on.
- * A hello that is older than the session gets no number, and the other statements leave its worker alone: they take only
- * rows of `worker` that this transaction wrote.
+ * the number; running rows that it lists get the number, and no shorter lease than the session has; open ones that it lists
+ * run again; what is left with an older number goes back, except exclusive tasks of another instance, whose lease runs on.
+ * A hello that is older than the session gets no number, nor the first sending of one whose second was carried out (a
+ * lost connection may still deliver it), and the other statements leave its worker alone: they take only rows of `worker`
+ * that this transaction wrote.
  * Several workers share a batch: after a master's restart they all come at once. */
 #include <errno.h>
 #include <string.h>
@@ -15,20 +16,21 @@
 #define HELD_UP TEXT_OF(STORE_HELD_UP_US)
 
 static const char number_sql[] =
-	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello) SELECT id, instance, 1, 1, "
-	"now(), master, info, hello FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::int8[]) AS "
-	"i(id, instance, master, info, hello) "
+	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello, hello_sent) SELECT id, instance, "
+	"1, 1, now(), master, info, hello, sent FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::int8[], $6::int4[]) AS "
+	"i(id, instance, master, info, hello, sent) "
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
-	"master = excluded.master, info = excluded.info, hello = excluded.hello, heard_at = NULL, detached_until = NULL "
-	"WHERE excluded.hello = 0 OR excluded.hello NOT BETWEEN w.hello - " HELD_UP " AND w.hello - 1 "
+	"master = excluded.master, info = excluded.info, hello = excluded.hello, hello_sent = excluded.hello_sent, heard_at = NULL, detached_until = NULL "
+	"WHERE excluded.hello = 0 OR excluded.hello NOT BETWEEN w.hello - " HELD_UP " AND w.hello "
+	"OR (excluded.hello = w.hello AND excluded.hello_sent > w.hello_sent) "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
 
 #define OPENED "w.id = i.worker COLLATE \"C\" AND w.xmin = pg_current_xact_id()::xid"
 
 #define HELD                                                                                                     \
-	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, w.session, w.instance FROM "                \
-	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[]) AS i(ord, task_id, attempt, worker) CROSS JOIN LATERAL "   \
+	"WITH h AS MATERIALIZED (SELECT i.ord, i.task_id, i.attempt, i.worker, i.lease_ns AS least, w.session, w.instance FROM " \
+	"unnest($1::int4[], $2::uuid[], $3::int4[], $4::text[], $5::int8[]) AS i(ord, task_id, attempt, worker, lease_ns) CROSS JOIN LATERAL " \
 	"(SELECT w.session, w.instance FROM worker w WHERE " OPENED " OFFSET 0) w) "
 
 /* Where an attempt's log ends, octet_length doesn't read the bytes; and what is not kept of it. */
@@ -41,13 +43,14 @@ static const char number_sql[] =
 	"coalesce((SELECT max(n.number) FROM metric n WHERE n.task_id = " of ".task_id AND n.attempt = " of ".attempt), 0)"
 
 static const char adopt_sql[] = HELD
-	"UPDATE running r SET session = h.session, instance = h.instance FROM h WHERE r.task_id = ANY ($2::uuid[]) AND "
+	"UPDATE running r SET session = h.session, instance = h.instance, lease_ns = greatest(r.lease_ns, h.least) FROM h WHERE "
+	"r.task_id = ANY ($2::uuid[]) AND "
 	"r.task_id = h.task_id AND r.attempt = h.attempt AND (r.worker = h.worker COLLATE \"C\") IS TRUE AND r.session < h.session "
 	"RETURNING h.ord, " PG_CORE_OF("r.") ", r.lease_ns, r.cancel_requested_at IS NOT NULL, " LOG_END("r") ", " METRICS_END("r");
 
 static const char reopen_sql[] = HELD
 	", o AS MATERIALIZED (SELECT h.ord, h.worker, h.session, h.instance, " PG_CORE_OF("r.")
-	", r.at, a.counted, a.dispatched_at, a.started_at, a.lease_ns, a.devices FROM h "
+	", r.at, a.counted, a.dispatched_at, a.started_at, greatest(a.lease_ns, h.least) AS lease_ns, a.devices FROM h "
 	"CROSS JOIN LATERAL (SELECT t.queue, t.neg_priority, t.seq FROM task t WHERE t.id = h.task_id OFFSET 0) t "
 	"CROSS JOIN LATERAL (SELECT r.*, r.ctid AS at FROM ready r WHERE r.queue = t.queue AND r.neg_priority = "
 	"t.neg_priority AND r.seq = t.seq AND r.attempt = h.attempt AND r.open_worker = h.worker COLLATE \"C\" OFFSET 0 "
@@ -110,6 +113,7 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_text(ps, 2, o->master);
 		pg_blob(ps, 3, o->hello);
 		pg_int8(ps, 4, o->hello_order);
+		pg_int4(ps, 5, o->op.sent);
 	}
 	return true;
 }
@@ -166,6 +170,7 @@ static bool build_held(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, all[i].at.task.b);
 		pg_int4(ps, 2, all[i].at.attempt);
 		pg_text(ps, 3, op_at(b, all[i].ord)->worker);
+		pg_int8(ps, 4, op_at(b, all[i].ord)->lease_ns);
 	}
 	return true;
 }
@@ -277,9 +282,9 @@ static int read_requeued(struct pg_batch *b, const PGresult *r)
 }
 
 const struct pg_stmt pg_session_stmts[5] = {
-	{number_sql, "tuty8", build_number, read_number},
-	{adopt_sql, "4u4t", build_held, read_adopted},
-	{reopen_sql, "4u4t", build_held, read_adopted},
+	{number_sql, "tuty84", build_number, read_number},
+	{adopt_sql, "4u4t8", build_held, read_adopted},
+	{reopen_sql, "4u4t8", build_held, read_adopted},
 	{requeue_sql, "4t4", build_requeue, read_requeued},
 	{waiting_sql, "4t", build_waiting, read_waiting},
 };

@@ -7,12 +7,12 @@
 
 static const char strays_sql[] =
 	"SELECT r.task_id, r.attempt, r.session, r.lease_ns, r.exclusive, m.incarnation, m.beat, r.worker, w.master, "
-	"(extract(epoch FROM w.detached_until - now()) * 1000000)::bigint FROM "
-	"(SELECT task_id, attempt, session, lease_ns, exclusive, worker FROM running WHERE task_id > ($1::uuid[])[1] "
+	"(extract(epoch FROM w.detached_until - now()) * 1000000)::bigint, r.wish FROM "
+	"(SELECT task_id, attempt, session, lease_ns, exclusive, worker, cancel_requested_at IS NOT NULL AS wish FROM running WHERE task_id > ($1::uuid[])[1] "
 	"ORDER BY task_id LIMIT ($2::int4[])[1]) r LEFT JOIN worker w ON w.id = r.worker "
 	"LEFT JOIN master m ON m.id = w.master ORDER BY r.task_id";
 
-enum { TASK, ATTEMPT, SESSION, LEASE, EXCLUSIVE, INCARNATION, BEAT, WORKER, MASTER, DETACHED };
+enum { TASK, ATTEMPT, SESSION, LEASE, EXCLUSIVE, INCARNATION, BEAT, WORKER, MASTER, DETACHED, WISH };
 
 static bool build(struct pg_batch *b, struct pg_params *ps)
 {
@@ -46,6 +46,7 @@ static int read(struct pg_batch *b, const PGresult *r)
 			.master = text_of(r, row, MASTER, mem),
 			.incarnation = pg_get_int8(r, row, INCARNATION),
 			.beat = pg_get_int8(r, row, BEAT),
+			.cancel_wish = pg_get_bool(r, row, WISH),
 			.detached_ns = max_i64(0, pg_get_int8(r, row, DETACHED)) * NS_PER_US,
 		};
 		pg_get_uuid(r, row, TASK, &s->at.task);

@@ -233,7 +233,8 @@ void pg_batch_on_lost(struct pg_batch *b)
 		struct store_op *op = b->ops[i];
 		store_op_done_fields(op);
 		op->tries &= (uint16_t)~AGAIN;
-		if (op->sent < UINT16_MAX)
+		/* What only reads left nothing behind that must be settled: while the store is away nobody waits for it. */
+		if (!b->kind->reads && op->sent < UINT16_MAX)
 			op->sent++;
 		pg_store_requeue(b->store, op);
 	}

@@ -19,7 +19,6 @@
 
 #define BACKOFF_MIN (100 * NS_PER_MS)
 #define BACKOFF_MAX (2 * NS_PER_S)
-#define WATCHDOG_GRACE (5 * NS_PER_S)
 #define OPTIONS_MAX 64
 #define TLS_READS 4 /* a record is 16 KiB, libpq reads 8 KiB at least */
 
@@ -400,7 +399,6 @@ static void on_prepared(struct pg_conn *c, const PGresult *r)
 		pg_conn_give_up(c, "not every statement was prepared");
 	} else {
 		c->state = READY;
-		c->backoff_ns = BACKOFF_MIN;
 		loop_timer_stop(&c->timer);
 		c->ops->on_ready(c->arg, c);
 	}
@@ -414,6 +412,9 @@ static void on_batch_result(struct pg_conn *c, const PGresult *r)
 	} else if (PQresultStatus(r) == PGRES_PIPELINE_SYNC) {
 		list_remove(&b->node);
 		c->n_batches--;
+		/* Not at the set-up already: a server that takes connections and fails every statement is asked ever more rarely. */
+		if (!b->sqlstate[0])
+			c->backoff_ns = BACKOFF_MIN;
 		pg_batch_on_sync(b);
 		c->ops->on_room(c->arg);
 	} else {
@@ -474,6 +475,9 @@ static void on_socket(void *arg, int events)
 		pg_conn_flush(c);
 }
 
+/* Without a byte, with statements on their way: the server would have ended one that takes too long itself. */
+static int64_t patience(const struct pg_conn *c) { return c->cfg->statement_timeout_ns + c->cfg->statement_timeout_ns / 2; }
+
 static void on_timer(struct loop_timer *t)
 {
 	struct pg_conn *c = container_of(t, struct pg_conn, timer);
@@ -482,14 +486,14 @@ static void on_timer(struct loop_timer *t)
 	} else if (c->state < READY) {
 		lose(c, "no connection within the connect timeout");
 	} else if (c->n_batches) {
-		int64_t limit = c->progress_mono_ns + c->cfg->statement_timeout_ns + WATCHDOG_GRACE;
+		int64_t limit = c->progress_mono_ns + patience(c);
 		int64_t before = c->progress_mono_ns;
 		if (loop_now_mono_ns(c->loop) < limit) {
 			loop_timer_set(t, limit);
 			return;
 		}
 		/* It may be this process that stood still. */
-		loop_timer_set(t, loop_now_mono_ns(c->loop) + WATCHDOG_GRACE);
+		loop_timer_set(t, loop_now_mono_ns(c->loop) + patience(c) - c->cfg->statement_timeout_ns);
 		on_socket(c, LOOP_READ);
 		if (c->state == READY && c->n_batches && c->progress_mono_ns == before)
 			lose(c, "no answer within the statement timeout");
@@ -538,7 +542,7 @@ int pg_conn_send(struct pg_conn *c, struct pg_batch *b, struct pg_params *ps)
 	if (!c->n_batches)
 		c->progress_mono_ns = now;
 	if (!loop_timer_active(&c->timer))
-		loop_timer_set(&c->timer, now + c->cfg->statement_timeout_ns + WATCHDOG_GRACE);
+		loop_timer_set(&c->timer, now + patience(c));
 	list_push_back(&c->batches, &b->node);
 	c->n_batches++;
 	return 0;

@@ -140,6 +140,17 @@ static bool beat_key(const struct store_op *op, const void **at, const void **re
 	return one_key(at, m, strlen(m), ret, ret_len);
 }
 
+static bool take_over_key(const struct store_op *op, const void **at, const void **ret, size_t *ret_len)
+{
+	const char *m = OP(store_take_over, op)->master;
+	return one_key(at, m, strlen(m), ret, ret_len);
+}
+
+static int take_over_order(const struct store_op *a, const struct store_op *b)
+{
+	return strcmp(OP(store_take_over, a)->master, OP(store_take_over, b)->master);
+}
+
 #define STMTS(kind) .name = #kind, .stmts = pg_##kind##_stmts, .n_stmts = (int)ARRAY_LEN(pg_##kind##_stmts)
 
 const struct pg_kind pg_kinds[PG_KINDS] = {
@@ -171,5 +182,6 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
+	[STORE_TAKE_OVER] = {STMTS(take_over), .key = take_over_key, .order = take_over_order},
 	[PG_KIND_PARTITIONS] = {STMTS(partitions), .max_ops = 1},
 };

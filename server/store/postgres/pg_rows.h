@@ -49,6 +49,15 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 	"(r.worker = i.worker COLLATE \"C\") IS TRUE OFFSET 0) OR EXISTS (SELECT FROM task t, ready r WHERE "           \
 	"t.id = i.task_id AND r.queue = t.queue AND r.neg_priority = t.neg_priority AND r.seq = t.seq AND "             \
 	"r.attempt = i.attempt AND r.open_worker = i.worker COLLATE \"C\" OFFSET 0))"
+/* `z`: sessions that nothing is given to any more, among those of the parameters: see store_assignment.  Looked up once for
+ * each session of the batch.  PG_IS_STALE: whether that of `i` is one. */
+#define PG_STALE(worker, session, master, incarnation)                                                          \
+	"z AS MATERIALIZED (SELECT * FROM (SELECT DISTINCT worker, session, master, incarnation FROM "     \
+	"unnest(" worker "::text[], " session "::int8[], " master "::text[], " incarnation "::int8[]) AS "               \
+	"u(worker, session, master, incarnation) WHERE worker IS NOT NULL) i WHERE "                                    \
+	"EXISTS (SELECT FROM worker w WHERE w.id = i.worker COLLATE \"C\" AND w.session > i.session OFFSET 0) OR "      \
+	"EXISTS (SELECT FROM master m WHERE m.id = i.master COLLATE \"C\" AND m.incarnation > i.incarnation OFFSET 0)), "
+#define PG_IS_STALE "((i.worker, i.session, coalesce(i.master, ''), i.incarnation) IN (SELECT z.worker, z.session, coalesce(z.master, ''), z.incarnation FROM z))"
 /* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 

@@ -45,19 +45,21 @@ static int64_t weight(const struct store_op *op)
 
 /* ---- answers ---- */
 
+static void answered(struct pg_store *s, struct store_op *op)
+{
+	s->queues[op->kind].n_ops--;
+	s->base.queued -= items(op);
+	s->base.queued_bytes -= weight(op);
+	list_push_back(&s->answers, &op->node);
+	mark(s);
+}
+
 void pg_store_answer(struct pg_store *s, struct store_op *op, enum store_result result, const char *text)
 {
-	struct pg_queue *q = &s->queues[op->kind];
 	op->result = result;
 	op->maybe_done = false;
 	snprintf(op->text, sizeof(op->text), "%s", text);
-	q->n_ops--;
-	s->queued -= (size_t)items(op);
-	s->queued_bytes -= weight(op);
-	if (op->kind < STORE_KINDS)
-		s->base.ops_done[op->kind]++;
-	list_push_back(&s->answers, &op->node);
-	mark(s);
+	answered(s, op);
 }
 
 void pg_store_requeue(struct pg_store *s, struct store_op *op)
@@ -73,10 +75,8 @@ static void tell_answers(struct pg_store *s)
 	list_init(&now);
 	list_splice_back(&now, &s->answers);
 	struct list *n;
-	while ((n = list_pop_front(&now))) {
-		struct store_op *op = container_of(n, struct store_op, node);
-		op->done(op);
-	}
+	while ((n = list_pop_front(&now)))
+		store_tell(&s->base, container_of(n, struct store_op, node));
 }
 
 /* ---- up and down ---- */
@@ -315,14 +315,10 @@ static void submit(struct store *base, struct store_op *op)
 	struct pg_queue *q = &s->queues[op->kind];
 	op->sent = op->tries = 0;
 	op->maybe_done = false;
-	size_t n = (size_t)items(op);
-	int64_t bytes = weight(op);
-	bool full = s->queued + n > (size_t)s->cfg.max_queued || s->queued_bytes + bytes > s->cfg.max_queued_bytes;
+	bool taken = store_take(base, op, items(op), weight(op));
 	q->n_ops++;
-	s->queued += n;
-	s->queued_bytes += bytes;
-	if (full)
-		pg_store_answer(s, op, STORE_UNAVAILABLE, "the store's queue is full");
+	if (!taken)
+		answered(s, op);
 	else if (!s->base.up && !pg_kinds[op->kind].kept)
 		pg_store_answer(s, op, STORE_UNAVAILABLE, s->base.down_text);
 	else
@@ -405,6 +401,8 @@ int pg_store_new(struct loop *loop, const struct pg_store_config *cfg, struct st
 	s->base.on_state = cfg->on_state;
 	s->base.on_state_arg = cfg->on_state_arg;
 	snprintf(s->base.down_text, sizeof(s->base.down_text), "not connected yet");
+	s->base.max_queued = cfg->max_queued;
+	s->base.max_queued_bytes = cfg->max_queued_bytes;
 	s->loop = loop;
 	s->cfg = *cfg;
 	s->cfg.url = xstrdup(cfg->url);

@@ -14,7 +14,7 @@ struct pg_store_config {
 	int32_t max_in_flight;         /* batches of one kind on the way, before operations gather */
 	int32_t max_queued;            /* operations accepted and not answered; over it: UNAVAILABLE */
 	int64_t max_queued_bytes;      /* of what they hold; the same */
-	int64_t statement_timeout_ns;  /* in the server; the connection is given up 5 s after it */
+	int64_t statement_timeout_ns;  /* in the server; after half as long again without an answer the connection is given up */
 	int64_t connect_timeout_ns;    /* name, connect, set-up, for one address */
 	int32_t lost_limit;            /* for the rows that SESSION_OPEN takes back */
 	int64_t log_retention_ns;      /* logs and metrics of tasks submitted longer ago are dropped, a week at a time; 0: never */

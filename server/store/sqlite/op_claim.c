@@ -1,4 +1,4 @@
-/* CLAIM: PENDING to RUNNING for whoever takes the ready row out, or a delayed one whose time has come: a window that
+/* CLAIM: PENDING to RUNNING for whoever takes the ready row out and still may, or a delayed one whose time has come: a window that
  * remembers the task from before knows nothing of the delay. */
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +33,9 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op)
 	struct sq_db *db = &x->db;
 	struct sq_running r = {.session = o->to.session, .lease_ns = o->to.lease_ns, .dispatched_us = x->now_wall_us};
 	o->ret_won = false;
+	o->ret_stale = sq_is_stale(db, &o->to);
+	if (o->ret_stale)
+		return;
 	int64_t now_us = x->now_wall_us;
 	if (!take_ready(db, &o->task, now_us, &r.core) && !sq_delayed_take(db, &o->task.id, now_us, &r.core))
 		return;

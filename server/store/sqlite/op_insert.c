@@ -104,9 +104,9 @@ static void put_task(struct sq_ctx *x, const struct store_insert *o, const struc
 static void put_place(struct sq_ctx *x, const struct store_insert *o, struct sq_running *r, int64_t due_us)
 {
 	const struct store_assignment *to = &o->eager;
-	if (!to->worker && due_us > x->now_wall_us) {
+	if (!o->ret_given && due_us > x->now_wall_us) {
 		sq_delayed_put(&x->db, &r->core, due_us);
-	} else if (!to->worker) {
+	} else if (!o->ret_given) {
 		sq_ready_put(&x->db, &r->core, NULL);
 	} else {
 		snprintf(r->worker, sizeof(r->worker), "%s", to->worker);
@@ -123,7 +123,8 @@ static void create(struct sq_ctx *x, struct store_insert *o)
 	struct sq_running r = {.core.task = o->task};
 	struct core_task *t = &r.core.task;
 	t->seq = x->next_seq++;
-	t->attempt = o->eager.worker ? 1 : 0;
+	o->ret_given = o->eager.worker && !sq_is_stale(&x->db, &o->eager);
+	t->attempt = o->ret_given ? 1 : 0;
 	t->failures = 0;
 	if (strlen(o->task.queue) > CORE_NAME_MAX)
 		sq_db_refuse(&x->db, "the name of the queue is too long");

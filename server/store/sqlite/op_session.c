@@ -1,5 +1,5 @@
 /* SESSION_OPEN: the next session number of a worker, and its rows against its list: running rows that it lists get
- * the number; open ones that it lists run again; what is left with an older number goes back, except exclusive
+ * the number, and no shorter lease than the session has; open ones that it lists run again; what is left with an older number goes back, except exclusive
  * tasks of another instance, whose lease runs on: they get the number, and keep the instance that holds them. */
 #include <string.h>
 
@@ -11,7 +11,7 @@ static const char worker_put_sql[] =
 	"INSERT INTO worker (id, instance, session, opened_us, master, info, hello) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
 	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
 	"info = excluded.info, hello = excluded.hello, heard_us = NULL, detached_us = NULL";
-static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ? WHERE task_id = ?";
+static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ?, lease_ns = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
 static const char older_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE worker = ? AND session < ? ORDER BY task_id";
 
@@ -48,7 +48,7 @@ static bool number(struct sq_ctx *x, struct store_session_open *o)
 		o->ret_drain.mode = (int32_t)sq_int(q, 2);
 		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
 		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
-		o->ret_stale = o->hello_order && o->hello_order < sq_int(q, 5) && o->hello_order >= sq_int(q, 5) - STORE_HELD_UP_US;
+		o->ret_stale = o->hello_order && o->hello_order <= sq_int(q, 5) && o->hello_order >= sq_int(q, 5) - STORE_HELD_UP_US;
 		sq_end(q);
 	}
 	if (o->ret_stale)
@@ -72,9 +72,11 @@ static bool adopt(struct sq_ctx *x, struct store_session_open *o, const struct c
 	if (sq_running_get(db, &at->task, r)) {
 		if (r->core.task.attempt != at->attempt || strcmp(r->worker, o->worker) != 0 || r->session >= o->ret_session)
 			return false;
+		r->lease_ns = max_i64(r->lease_ns, o->lease_ns);
 		sqlite3_stmt *q = sq_begin(db, adopt_sql);
 		sq_bind_int(db, o->ret_session);
 		sq_bind_bytes(db, o->instance, CORE_INSTANCE_LEN);
+		sq_bind_int(db, r->lease_ns);
 		sq_bind_uuid(db, &at->task);
 		sq_run(db, q);
 		return true;
@@ -82,6 +84,7 @@ static bool adopt(struct sq_ctx *x, struct store_session_open *o, const struct c
 	if (!sq_open_take(db, at, o->worker, r))
 		return false;
 	r->session = o->ret_session;
+	r->lease_ns = max_i64(r->lease_ns, o->lease_ns);
 	memcpy(r->instance, o->instance, sizeof(r->instance));
 	sq_running_put(db, r);
 	return true;

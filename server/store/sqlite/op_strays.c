@@ -4,11 +4,11 @@
 #include "server/store/sqlite/sq.h"
 
 static const char strays_sql[] =
-	"SELECT r.task_id, r.attempt, r.session, r.lease_ns, r.exclusive, m.incarnation, m.beat, r.worker, w.master, w.detached_us "
-	"FROM running r "
+	"SELECT r.task_id, r.attempt, r.session, r.lease_ns, r.exclusive, m.incarnation, m.beat, r.worker, w.master, w.detached_us, "
+	"r.cancel_us IS NOT NULL FROM running r "
 	"LEFT JOIN worker w ON w.id = r.worker LEFT JOIN master m ON m.id = w.master WHERE r.task_id > ? ORDER BY r.task_id LIMIT ?";
 
-enum { TASK, ATTEMPT, SESSION, LEASE, EXCLUSIVE, INCARNATION, BEAT, WORKER, MASTER, DETACHED };
+enum { TASK, ATTEMPT, SESSION, LEASE, EXCLUSIVE, INCARNATION, BEAT, WORKER, MASTER, DETACHED, WISH };
 
 static const char *text_of(sqlite3_stmt *q, int col, struct store_mem **mem)
 {
@@ -42,6 +42,7 @@ void sq_strays_run(struct sq_ctx *x, struct store_op *op)
 			.master = text_of(q, MASTER, mem),
 			.incarnation = sq_int(q, INCARNATION),
 			.beat = sq_int(q, BEAT),
+			.cancel_wish = sq_int(q, WISH) != 0,
 			.detached_ns = sq_is_null(q, DETACHED) ? 0 : max_i64(0, sq_int(q, DETACHED) - x->now_wall_us) * NS_PER_US,
 		};
 		sq_uuid(q, TASK, &r->at.task);

@@ -89,6 +89,7 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
+void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);
@@ -200,8 +201,6 @@ struct sq_store {
 	struct loop_poll *poll;
 	int event_fd;
 	struct list answers; /* made by submit itself */
-	size_t queued;
-	int64_t queued_bytes;
 	int64_t state_seen;
 	bool stays_down;
 	struct sq_lane lanes[SQ_LANES];

@@ -84,6 +84,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_DRAIN] = {SQ_WRITE, sq_drain_run, NULL, false},
 	[STORE_MASTER_OPEN] = {SQ_WRITE, sq_master_open_run, NULL, false},
 	[STORE_BEAT] = {SQ_WRITE, sq_beat_run, NULL, false},
+	[STORE_TAKE_OVER] = {SQ_WRITE, sq_take_over_run, NULL, false},
 };
 
 int32_t sq_op_items(const struct store_op *op)

@@ -29,6 +29,26 @@ static const char attempt_get_sql[] =
 	"SELECT counted, lease_ns, dispatched_us, started_us, instance, session, devices FROM attempt WHERE task_id = ? AND attempt = ?";
 static const char attempt_drop_sql[] = "DELETE FROM attempt WHERE task_id = ? AND attempt = ?";
 
+static const char newer_session_sql[] = "SELECT 1 FROM worker WHERE id = ? AND session > ?";
+static const char newer_incarnation_sql[] = "SELECT 1 FROM master WHERE id = ? AND incarnation > ?";
+
+static bool has_newer(struct sq_db *db, const char *sql, const char *id, int64_t number)
+{
+	sqlite3_stmt *q = sq_begin(db, sql);
+	sq_bind_text(db, id);
+	sq_bind_int(db, number);
+	bool newer = sq_row(db, q);
+	if (newer)
+		sq_end(q);
+	return newer;
+}
+
+bool sq_is_stale(struct sq_db *db, const struct store_assignment *to)
+{
+	return has_newer(db, newer_session_sql, to->worker, to->session) ||
+	       (to->master && has_newer(db, newer_incarnation_sql, to->master, to->incarnation));
+}
+
 /* ---- running ---- */
 
 static void read_instance(sqlite3_stmt *q, int col, uint8_t ret[static CORE_INSTANCE_LEN])

@@ -25,6 +25,9 @@ bool sq_delayed_take(struct sq_db *db, const struct uuid *id, int64_t by_us, str
 /* The ready row of a task; *ret_open is the worker of its open attempt, "" for none. */
 bool sq_ready_get(struct sq_db *db, const struct uuid *id, struct sq_core *ret, char ret_open[static CORE_NAME_MAX + 1]);
 
+/* Given out by one who may not any more: see store_assignment. */
+bool sq_is_stale(struct sq_db *db, const struct store_assignment *to);
+
 /* How an attempt ended. */
 struct sq_end_of {
 	int outcome;

@@ -77,15 +77,17 @@ static const char tasks_2[] =
 	"ALTER TABLE worker ADD COLUMN drain_within_ns INTEGER; ALTER TABLE worker ADD COLUMN drain_reason TEXT;"
 	"ALTER TABLE worker ADD COLUMN heard_us INTEGER; ALTER TABLE worker ADD COLUMN detached_us INTEGER;";
 
-/* Of the hello that became the session; 0: not counted. */
-static const char tasks_3[] = "ALTER TABLE worker ADD COLUMN hello INTEGER NOT NULL DEFAULT 0;";
-
 /* A row of `log` with `dropped` is a gap of so many bytes.  Metrics lie beside the logs: much, and not needed to schedule. */
 static const char logs_2[] =
 	"ALTER TABLE log ADD COLUMN dropped INTEGER;"
 	"CREATE INDEX log_gap ON log (task_id, attempt) WHERE dropped IS NOT NULL;"
 	"CREATE TABLE metric (task_id BLOB NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, point BLOB NOT NULL, "
 	"PRIMARY KEY (task_id, attempt, number)) STRICT, WITHOUT ROWID;";
+
+/* As in the schema for Postgres, version 3. */
+static const char tasks_3[] =
+	"ALTER TABLE master ADD COLUMN process BLOB;"
+	"ALTER TABLE worker ADD COLUMN hello INTEGER NOT NULL DEFAULT 0;";
 
 struct schema {
 	int64_t application_id;

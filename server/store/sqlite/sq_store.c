@@ -153,10 +153,9 @@ static void tell_done(struct sq_store *s, struct list *answered)
 	struct list *n;
 	while ((n = list_pop_front(answered))) {
 		struct store_op *op = op_of(n);
-		s->queued -= (size_t)sq_op_items(op);
-		s->queued_bytes -= sq_op_bytes(op);
-		s->base.ops_done[op->kind]++;
-		op->done(op);
+		s->base.queued -= sq_op_items(op);
+		s->base.queued_bytes -= sq_op_bytes(op);
+		store_tell(&s->base, op);
 	}
 }
 
@@ -215,14 +214,11 @@ static void flush(struct loop_dirty *d)
 static void submit(struct store *base, struct store_op *op)
 {
 	struct sq_store *s = container_of(base, struct sq_store, base);
-	size_t items = (size_t)sq_op_items(op);
-	int64_t bytes = sq_op_bytes(op);
-	bool full = s->queued + items > (size_t)s->cfg.max_queued || s->queued_bytes + bytes > s->cfg.max_queued_bytes;
+	bool taken = store_take(base, op, sq_op_items(op), sq_op_bytes(op));
 	bool waits = sq_kinds[op->kind].kept && !s->stays_down;
-	s->queued += items;
-	s->queued_bytes += bytes;
-	if (full || (!s->base.up && !waits)) {
-		sq_op_fail(op, STORE_UNAVAILABLE, full ? "the store's queue is full" : s->base.down_text);
+	if (!taken || (!s->base.up && !waits)) {
+		if (taken)
+			sq_op_fail(op, STORE_UNAVAILABLE, s->base.down_text);
 		list_push_back(&s->answers, &op->node);
 	} else {
 		list_push_back(&s->lanes[sq_kinds[op->kind].lane].gathering, &op->node);
@@ -344,6 +340,8 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 	s->base.on_state_arg = cfg->on_state_arg;
 	snprintf(s->base.down_text, sizeof(s->base.down_text), "the store is being opened");
 	memcpy(s->text, s->base.down_text, sizeof(s->text));
+	s->base.max_queued = cfg->max_queued;
+	s->base.max_queued_bytes = cfg->max_queued_bytes;
 	s->loop = loop;
 	s->cfg = *cfg;
 	s->cfg.path = xstrdup(cfg->path);

@@ -1,0 +1,133 @@
+"""/healthz, /readyz and /metrics over HTTP/1.1 on gRPC's port; and what HTTP/1.1 may not do there."""
+import socket
+import ssl
+import subprocess
+
+import grpc
+import pytest
+from cluster import PATIENCE, wait_for
+from fake_worker import hold
+from monitor import brief, get, metrics, readyz
+
+
+def exchange(cluster, *pieces):
+    """Sends the pieces one by one, as soon as the one before is on its way; all that came until the server closed."""
+    with socket.create_connection(('127.0.0.1', cluster.port), timeout=PATIENCE) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            s.sendall(piece)
+        s.shutdown(socket.SHUT_WR)
+        got = b''
+        while data := s.recv(65536):
+            got += data
+        return got
+
+
+def test_the_three_pages(shared):
+    status, body, headers = get(shared, '/healthz')
+    assert (status, body) == (200, 'ok\n')
+    assert headers['server'].startswith('reins/') and headers['date'].endswith(' GMT')
+    assert readyz(shared) == (200, 'ready\n')
+    status, body, headers = get(shared, '/metrics')
+    assert status == 200 and headers['content-type'].startswith('text/plain; version=0.0.4')
+    status, nothing, headers = get(shared, '/metrics', 'HEAD')
+    assert status == 200 and not nothing and abs(int(headers['content-length']) - len(body)) < 2000
+    assert get(shared, '/metrics', 'POST')[0] == 405
+    status, body, _ = get(shared, '/')
+    assert status == 404 and '/readyz' in body
+
+
+def test_with_curl(shared):
+    """A client of another's making; an offer to speak HTTP/2 is passed over."""
+    url = f'http://{shared.address}/readyz'
+    for flags in (['--http1.1'], ['--http2'], ['--http1.0'], ['-I']):
+        done = subprocess.run(['curl', '-sS', '-i', *flags, url], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and done.stdout.startswith('HTTP/1.1 200'), done
+    done = subprocess.run(['curl', '-sS', url, url, url, '-w', '%{num_connects}'], capture_output=True, text=True, timeout=30)
+    assert done.stdout == 'ready\n1ready\n0ready\n0', 'one connection serves all three'
+
+
+def test_over_tls(make_cluster):
+    """With ALPN for it, and without any; a client that asked for HTTP/2 and speaks something else is told so in HTTP/2."""
+    cluster = make_cluster(tls=True).start()
+    for alpn in (None, ['http/1.1']):
+        assert get(cluster, '/readyz', alpn=alpn)[:2] == (200, 'ready\n')
+    assert metrics(cluster)['reins_store_up'] == 1
+    assert cluster.health() == 'SERVING'
+    context = ssl.create_default_context(cafile=cluster.certs.ca)
+    context.load_cert_chain(cluster.certs.path('client-admin'), cluster.certs.key('client-admin'))
+    context.set_alpn_protocols(['h2'])
+    with socket.create_connection(('127.0.0.1', cluster.port), timeout=PATIENCE) as s:
+        with context.wrap_socket(s, server_hostname='localhost') as t:
+            t.sendall(b'GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+            assert not t.recv(1000).startswith(b'HTTP/1.1 200')
+    # Who has no certificate gets no page.
+    context = ssl.create_default_context(cafile=cluster.certs.ca)
+    with socket.create_connection(('127.0.0.1', cluster.port), timeout=PATIENCE) as s:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with context.wrap_socket(s, server_hostname='localhost') as t:
+                t.sendall(b'GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+                assert t.recv(1000), 'closed'
+
+
+@pytest.mark.parametrize('cut', [1, 2, 3, 5, 17])
+def test_sniffing(shared, cut):
+    """A request whose first bytes are those of HTTP/2's preface, in pieces."""
+    for request in (b'PRI * HTTP/1.1\r\nHost: a\r\n\r\n', b'PUT /healthz HTTP/1.1\r\nHost: a\r\n\r\n',
+                    b'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'):
+        got = exchange(shared, request[:cut], request[cut:])
+        assert got.startswith(b'HTTP/1.1 501' if request[1:3] == b'RI' else b'HTTP/1.1 405' if request[:1] == b'P'
+                              else b'HTTP/1.1 200'), got
+
+
+@pytest.mark.parametrize('request_, status', [
+    (b'GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400),
+    (b'GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n', 413),
+    (b'GET /healthz HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n', 400),
+    (b'GET /healthz HTTP/1.1\nHost: a\n\n', 400),
+    (b'GET /healthz HTTP/1.1\r\nHost: a\0b\r\n\r\n', 400),
+    (b'GET /healthz HTTP/1.1\r\nHost: a\r\nX: ' + b'y' * 17000 + b'\r\n\r\n', 431),
+    (b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n', 400),
+])
+def test_what_is_refused(shared, request_, status):
+    got = exchange(shared, request_)
+    assert got.startswith(b'HTTP/1.1 %d ' % status), got
+    assert got.count(b'HTTP/1.1 ') == 1 and b'connection: close' in got
+
+
+def test_what_is_counted(cluster, make_worker):
+    """Tasks, workers, sessions, calls by method and status, the store's operations and how long they took."""
+    worker = make_worker(cluster, slots=3, policy=hold)
+    ref = worker.wait_dispatch(cluster.submit().id)
+    for _ in range(4):
+        cluster.submit()
+    try:
+        cluster.submit(command=[''])
+    except grpc.RpcError:
+        pass
+    m = wait_for(lambda: (lambda m: m if m['reins_ready_tasks'] == 2 else None)(metrics(cluster)), lambda: brief(cluster))
+    assert m['reins_worker_sessions'] == m['reins_workers'] == 1
+    assert m['reins_worker_slots'] == m['reins_worker_slots_used'] == m['reins_running_attempts'] == 3
+    assert m['reins_store_up'] == m['reins_lease_table_up'] == m['reins_ready'] == 1
+    assert m['reins_rpc_calls_total{method="reins.v1.TaskService/SubmitTask"}'] == 6
+    assert m['reins_rpc_ended_calls_total{code="INVALID_ARGUMENT"}'] == 1
+    assert m['reins_store_operations_total{kind="insert",result="ok"}'] == 5
+    assert m['reins_store_operation_seconds_count{kind="insert"}'] == 5
+    assert 0 < m['reins_store_operation_seconds_sum{kind="insert"}'] < 60
+    assert m['reins_store_operation_seconds_bucket{kind="insert",le="+Inf"}'] == 5
+    assert m['reins_lease_table_command_seconds_count'] > 0
+    assert m['reins_loop_turn_seconds_count'] > 0 and m['process_resident_memory_bytes'] > 1e6
+    worker.outcome(ref)
+    wait_for(lambda: metrics(cluster)['reins_store_operations_total{kind="record",result="ok"}'] == 1, 'the outcome')
+    series = set(m)
+    assert set(metrics(cluster)) == series, 'the same series whatever happens'
+
+
+def test_keep_alive_ends_with_the_master(cluster):
+    """An open connection of a scraper does not hold up the end."""
+    with socket.create_connection(('127.0.0.1', cluster.port), timeout=PATIENCE) as s:
+        s.sendall(b'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
+        assert s.recv(1000).startswith(b'HTTP/1.1 200')
+        cluster.process.terminate()
+        assert s.recv(1000) == b''
+        assert cluster.process.wait(PATIENCE) == 0
