@@ -38,9 +38,11 @@ PROMISES = {
 
 
 class Accounting:
-    def __init__(self, place, clients, faults):
+    def __init__(self, place, clients, faults, early):
         self.place, self.clients, self.faults = place, clients, faults
         self.problems = collections.defaultdict(list)
+        for promise, text in early:
+            self.problems[promise].append(text)
         self.kinds = {i: k for c in clients for i, k in c.kinds.items()}
         self.asked_cancel = set().union(*(c.asked_cancel for c in clients))
         self.retried = set().union(*(c.retried for c in clients))
@@ -80,7 +82,7 @@ class Accounting:
         for i in sorted(set(self.kinds) - set(self.tasks)):
             self.problem("lost", f"{i} {self.kinds[i].name} was accepted and is not there")
         for i in sorted(set(self.tasks) - set(self.kinds)):
-            self.problem("doubled", f"{i} {self.tasks[i].spec.name} is there and nobody was told of it: a key made two, or a call without an answer one")
+            self.problem("doubled", f"{i} {self.tasks[i].spec.name} is there and nobody was told of it: one key made two")
         for i in sorted(set(self.tasks) & set(self.kinds)):
             t = self.tasks[i]
             if t.state in TERMINAL:

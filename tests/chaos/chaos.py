@@ -20,6 +20,7 @@ sys.path.insert(0, str(HERE.parent / "integration"))
 
 import faults  # noqa: E402
 import report  # noqa: E402
+import schedule  # noqa: E402
 from accounting import Accounting  # noqa: E402
 from clients import Client  # noqa: E402
 from cluster import REINSD, wait_for  # noqa: E402
@@ -40,12 +41,12 @@ class Chaos:
                       and (not options.faults or any(fnmatch.fnmatch(k.name, p) for p in options.faults.split(",")))]
         if not self.kinds:
             raise SystemExit(f"chaos: no fault is left of {options.faults!r}: see --list")
-        self.locks = faults.locks_for(self.where)
+        self.locks = schedule.locks_for(self.where)
         self.hands = concurrent.futures.ThreadPoolExecutor(16)
         self.over = threading.Event()
         self.clients = [Client(self.place, options.seed * 1000 + i, options.rate / CLIENTS, self.over) for i in range(CLIENTS)]
-        self.plan = faults.plan(self.kinds, self.where, options.seconds, random.Random(options.seed))
-        self.early = []  # problems found while it runs
+        self.plan = schedule.plan(self.kinds, self.where, options.seconds, random.Random(options.seed))
+        self.early = []  # (promise, text) of problems found while it runs
         self.watchdog = Watchdog(self.place, self.locks, self.hands, self.problem)
 
     def say(self, text):
@@ -60,33 +61,24 @@ class Chaos:
         self.watchdog.start()
         for client in self.clients:
             client.start()
-        if not faults.Play(self.place, self.plan, self.locks, self.hands, self.say, self.problem).run(180):
+        if not schedule.Play(self.place, self.plan, self.locks, self.hands, self.say, self.problem).run(180):
             self.problem("ended", "a fault does not come to its end")
         self.over.set()
         wait_for(self.place.serving, "the masters serve", 60)
         self.say("nothing fails any more")
-        account = Accounting(self.place, self.clients, self.plan)
         for client in self.clients:
             client.join(60)
             if client.is_alive():
-                account.problem("answers", "a client has no answer after a minute")
+                self.problem("answers", "a client has no answer after a minute")
             for text in client.problems:
-                account.problem("answers", text)
-        account = self._again(account)
+                self.problem("answers", text)
+        account = Accounting(self.place, self.clients, self.plan, self.early)
         account.settle(self.options.patience)
         self.say(f"{len(account.tasks)} tasks have ended")
         account.compare()
         account.left()
         self._end(account)
         return account
-
-    def _again(self, account):
-        """With what the clients learned while they were waited for."""
-        made = Accounting(self.place, self.clients, self.plan)
-        made.problems.update(account.problems)
-        for promise, text in self.early:
-            made.problems[promise].append(text)
-        return made
 
     def _end(self, account):
         """All are told to end, and do."""

@@ -1,7 +1,7 @@
 """How long it took from a fault until what had to follow was seen.
 
 Found afterwards, in the journal, in the agents' logs and in the times of the clients' answers: a measurement costs
-the run nothing and does not fail with what it measures. Only Redis is asked while it happens (faults.Keys).
+the run nothing and does not fail with what it measures. Only Redis is asked while it happens (schedule.Keys).
 """
 
 import bisect
@@ -10,8 +10,9 @@ import datetime
 import re
 import time
 
-from faults import LONGEST, owner
+from faults import owner
 from jobs import now
+from schedule import LONGEST
 
 WORDS = {
     "elsewhere": "what ran there runs again", "exclusive": "… if it is exclusive (its lease has 5 s)",
@@ -40,7 +41,7 @@ class Detection:
     def _note(self, one, word, since, at):
         if at is None or at - since > LONGEST:
             return
-        alone = not any(o is not one and o.began < at and (o.ended or at) + 1 > one.began for o in self.faults)
+        alone = not any(o is not one and o.began < at and (o.ended or at) > one.began for o in self.faults)
         self.found[one.kind.name, word].values.append((at - since, alone))
 
     def _elsewhere(self):

@@ -56,6 +56,7 @@ def totals(account, faults, watchdog):
     yield f"calls of clients            {sum(c.calls for c in account.clients):6}   without an answer: {sum(c.failed_calls for c in account.clients)}, " \
           f"longest until one came: {longest[0]:.1f} s ({longest[1]})"
     yield f"logs compared               {account.logs_read:6}   with a gap that is said (full disk): {account.logs_cut}"
+    yield f"an agent without room ended {watchdog.full:6}   (its disk was full; it was started again)"
     yield f"a master's memory, KiB               {'; '.join(f'{n}: {a} at first, {b} at most' for n, a, b in largest(watchdog.rss))}"
     yield ""
     for promise, words in PROMISES.items():
