@@ -172,6 +172,8 @@ static void read_hb(struct sim *s, struct msg *x, bool lost)
 	x->ev.type = CORE_EV_HB;
 	x->ev.session = x->ef.session;
 	x->ev.hb.worker = x->ef.worker;
+	if (lost)
+		master_of(s, x)->hb_lost_at = s->now; /* it is told nothing, and may go on */
 	x->ev.hb.fresh = !lost && s->lease.w[w].hb_end && s->lease.w[w].session == x->ef.session;
 }
 
