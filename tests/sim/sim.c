@@ -128,6 +128,12 @@ static void on_heal(struct sim *s, struct msg *m)
 	sim_at(s, s->now + 18 * NS_PER_S, on_wishes);
 }
 
+static void on_second(struct sim *s, struct msg *m)
+{
+	check_nowhere(s);
+	sim_again(s, m, s->now + NS_PER_S, on_second);
+}
+
 static void on_submit(struct sim *s, struct msg *m) { client_submit(s, m->index); }
 
 static void prepare_tasks(struct sim *s)
@@ -172,6 +178,7 @@ static void prepare(struct sim *s)
 	prepare_tasks(s);
 	fault_prepare(s);
 	sim_at(s, s->now + s->faults_end, on_heal);
+	sim_at(s, s->now + NS_PER_S, on_second);
 	s->end_at = s->now + s->faults_end + HEALED_END;
 }
 

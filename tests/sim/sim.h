@@ -83,6 +83,7 @@ struct row {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, lease_ns;
 	int64_t due_at, expires_at; /* by the database's clock. expires_at: 0: never, or given out before */
+	int64_t nowhere_since;   /* RUNNING of a session that stands, whose worker has no such program; 0: it is not so */
 	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
@@ -168,7 +169,7 @@ struct master {
 	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
 	int64_t listens_from, unseen, store_down_at;
 	bool told_up;            /* that the store is */
-	int64_t lease_since;     /* it reaches the lease table; virtual time */
+	int64_t lease_since, hb_lost_at; /* it reaches the lease table; asked it in vain. Virtual time */
 	/* what the core was told */
 	bool wished[SIM_WORKERS];
 	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */

@@ -78,7 +78,7 @@ static void check_silent(struct sim *s, const struct master *m, const struct cor
 	if (!its || s->store.opened_by[w] == m->id || f->session != s->store.sessions[w] || s->store.slow_until > s->now - 60 * NS_PER_S)
 		return;
 	bool shown = s->lease.w[w].session == f->session && s->lease.w[w].hb_end > s->now;
-	int64_t since = max_i64(max_i64(s->lease.w[w].hb_since, m->lease_since), m->paused_until);
+	int64_t since = max_i64(max_i64(s->lease.w[w].hb_since, m->lease_since), max_i64(m->paused_until, m->hb_lost_at));
 	if (shown && since < s->now - 12 * NS_PER_S)
 		sim_violation(s, "row %d/%d is taken from %s, which the lease table shows alive", row_of(&f->at.task), f->at.attempt,
 			      s->w[w].id);
@@ -236,6 +236,35 @@ void check_wishes(struct sim *s)
 				sim_violation(s, "%s still runs row %d/%d, which a client cancelled %.0f s ago", w->id,
 					      row_of(&r->at.task), r->at.attempt, (double)(s->now - row->wish_at) / 1e9);
 		}
+	}
+}
+
+/* ---- every second ---- */
+
+/* Both ends of the worker's newest session stand, and the master reaches its store. */
+static bool session_stands(const struct sim *s, const struct sim_worker *w)
+{
+	const struct conn *c = &s->conns[w->conn];
+	const struct master *m = &s->m[c->master];
+	return w->up && w->conn && w->welcomed && w->session == s->store.sessions[number_of(w->id)] && !c->broken &&
+	       max_i64(w->agent_until, w->machine_until) <= s->now && m->up && m->epoch == c->epoch && !master_stands(s, m) &&
+	       m->opened && m->store_up && s->store.slow_until <= s->now;
+}
+
+/* A row that a standing session runs, says the store, while its worker does not: RunningTaskRecovery finds out. */
+void check_nowhere(struct sim *s)
+{
+	for (int i = 0; i < s->store.n_rows; i++) {
+		struct row *r = &s->store.rows[i];
+		struct core_attempt at = { r->t.id, r->t.attempt };
+		bool nowhere = r->state == ROW_RUNNING && r->session == s->store.sessions[r->worker] &&
+			       session_stands(s, &s->w[r->worker]) && !run_find(&s->w[r->worker], &at);
+		if (!nowhere)
+			r->nowhere_since = 0;
+		else if (!r->nowhere_since)
+			r->nowhere_since = s->now;
+		else if (s->now - r->nowhere_since > 4 * s->cfg.recovery_ns + LEASE_MAX)
+			sim_violation(s, "row %d/%d runs nowhere, and nobody finds out", i, r->t.attempt);
 	}
 }
 

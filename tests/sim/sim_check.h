@@ -13,6 +13,7 @@
  *   a worker that an operator drains is given nothing
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   no worker holds more than it has slots and counted resources for, or what it can't run; nor one attempt twice
+ *   no row of a session that stands runs nowhere, for longer than RunningTaskRecovery takes to find out
  *   the core's own bookkeeping (core_check), after every step
  *
  * At the end:
@@ -41,6 +42,7 @@ void check_accepted(struct sim *s, int row);
 /* After a client's retry no attempt from before may change anything. */
 void check_open(struct sim *s, const struct row *r, const char *what);
 void check_wishes(struct sim *s);
+void check_nowhere(struct sim *s);
 bool check_ended(const struct sim *s);
 void check_end(struct sim *s);
 

@@ -183,6 +183,8 @@ static void on_command(struct sim *s, struct msg *x)
 		x->ev.type = CORE_EV_HB;
 		x->ev.session = f->session;
 		x->ev.hb.worker = s->w[w].id;
+		if (!up)
+			m->hb_lost_at = s->now; /* it is told nothing, and may go on */
 		x->ev.hb.fresh = up && s->lease.w[w].hb_end && s->lease.w[w].session == f->session;
 		break;
 	default: {

@@ -59,7 +59,9 @@ static void do_insert(struct sim *s, struct msg *m, bool again)
 	m->ev.task = r->t;
 	int *by_key = &s->store.by_key[r->key];
 	bool done = again && *by_key == row_of(&r->t.id);
-	bool given = m->ef.worker && (done ? r->state == ROW_RUNNING && r->t.attempt == 1 : !given_by_stale(s, m));
+	bool given = m->ef.worker && (done ? r->state == ROW_RUNNING && r->t.attempt == 1 && r->worker == number_of(m->ef.worker) &&
+							    r->session == m->ef.session :
+						    !given_by_stale(s, m));
 	m->ev.task.attempt = given;
 	m->ev.expires_in_ns = given ? 0 : s->tasks[r->key].expiry;
 	m->ev.due_in_ns = r->due_at ? max_i64(0, r->due_at - store_wall(s)) : 0;

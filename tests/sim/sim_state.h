@@ -23,6 +23,7 @@ struct sim {
 	int64_t now, end_at;
 	int64_t fault_gap;       /* the longest between two faults */
 	int64_t faults_end;      /* so long after the start */
+	bool flaky;              /* connections to the store */
 	bool takes_over;         /* a master that shows no life has its sessions judged soon */
 	struct heap queue;
 	uint64_t order, epochs;
