@@ -111,7 +111,10 @@ static void on_check(struct sim *s, struct msg *m)
 	if (check_ended(s)) {
 		/* A little longer: nothing may change any more, and what was left over in the lease table must go. */
 		s->quiet = true;
-		s->end_at = min_i64(s->end_at, s->now + s->cfg.recovery_ns + s->cfg.lease_ttl_ns + NS_PER_S);
+		int64_t hb_end = s->now + s->cfg.lease_ttl_ns; /* that of a session in a large fleet is longer */
+		for (int i = 0; i < s->n_workers; i++)
+			hb_end = max_i64(hb_end, s->lease.w[i].hb_end);
+		s->end_at = min_i64(s->end_at, hb_end + s->cfg.recovery_ns + NS_PER_S);
 	} else {
 		sim_at(s, s->now + NS_PER_S, on_check);
 	}
