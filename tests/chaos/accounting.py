@@ -8,7 +8,7 @@ import grpc
 import stubs
 from cluster import wait_for
 from faults import owner
-from place import LEASE, ORPHAN, RECOVERY
+from place import LEASE, MASTER_TTL, ORPHAN, RECOVERY
 from jobs import now, read_journal
 
 State, End = stubs.State, stubs.End
@@ -193,8 +193,14 @@ class Accounting:
         """Whatever happens to masters, Redis and Postgres: what runs goes on, and an end that a worker has is recorded."""
         happened = collections.defaultdict(list)  # worker -> [(from, until)]
         for f in self.faults:
-            if f.began is not None:
-                happened[self.place.ids + owner(f.target)].append((f.began, (f.ended or f.began + f.lasts) + AFTER))
+            if f.began is None:
+                continue
+            span = (f.began, (f.ended or f.began + f.lasts) + AFTER)
+            happened[self.place.ids + owner(f.target)].append(span)
+            # So long without a beat a master has its sessions judged by others, who don't hear its workers.
+            if owner(f.target) in self.place.masters and f.lasts >= MASTER_TTL:
+                for name in self.place.workers:
+                    happened[self.place.ids + name].append(span)
         for t in self.tasks.values():
             for a in t.attempts:
                 run = self.runs.get((t.id, a.number))

@@ -18,13 +18,13 @@ from proxy import Proxy
 from real_worker import Worker, alive, start_ticks
 
 LEASE, RECOVERY = 2.0, 0.5  # seconds
+MASTER_TTL = 3.0  # shorter than some faults last: others take over
 FLAGS = {
     "heartbeat-interval": "300ms", "lease-ttl": f"{LEASE:g}s", "accept-timeout": "1s", "disconnect-grace": "200ms",
     "reconcile-interval": "300ms", "recovery-interval": f"{RECOVERY:g}s", "redis-timeout": "300ms", "log-level": "info",
     # Losses are what this is made of; no task is to fail for them.
     "lost-limit": "1000",
-    # Shorter than some faults last: others take over.
-    "master-ttl": "3s", "master-ttl-exclusive": "7s",
+    "master-ttl": f"{MASTER_TTL:g}s", "master-ttl-exclusive": "7s",
 }
 ORPHAN = 4  # seconds
 DISK = 8 << 20  # bytes of the small one
