@@ -260,7 +260,8 @@ static void judge(struct core *c, const struct core_stray *row, struct stray *s)
 	return;
 #endif
 	if (row->own) {
-		if (c->now - since >= lease)
+		/* Who runs under this id by mistake as well may still answer the session's heartbeats, until its next beat. */
+		if (c->now - since >= lease && (!row->exclusive || silent(c, s, row)))
 			take_back(c, row);
 		return;
 	}

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#define RETRIES_MAX 3 /* attempts are counted in bits of 64 */
+#define MAX_ATTEMPTS 63 /* a bit for each */
+#define RETRIES_MAX 3
 
 static const char *const queue_names[] = { "a", "b", "c" };
 
@@ -92,7 +93,9 @@ static void do_claim(struct sim *s, struct msg *m, bool again)
 	bool stale = given_by_stale(s, m);
 	m->ev.claimed = stale && !again ? CORE_CLAIM_STALE : CORE_CLAIM_LOST;
 	bool may = !stale && r->state == ROW_PENDING && r->due_at <= store_wall(s) && (!r->expires_at || r->expires_at > store_wall(s));
-	if (may) {
+	if (may && r->t.attempt == MAX_ATTEMPTS)
+		sim_violation(s, "row %d has no end of attempts", row_of(&r->t.id));
+	if (may && r->t.attempt < MAX_ATTEMPTS) {
 		r->t.attempt++;
 		assign(r, &m->ef);
 		set_state(s, r, ROW_RUNNING);

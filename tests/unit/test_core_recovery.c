@@ -48,6 +48,20 @@ static void test_own_after_a_lease(void **state)
 	SAYS("opened p1 w2 #1", "welcome p1 w2#1; preempt t1/3 w2#1");
 }
 
+/* A second process under this id, started by mistake, may still answer: what is exclusive waits for its silence. */
+static void test_own_exclusive_after_a_silent_lease(void **state)
+{
+	script_run(&S, "task t1 excl");
+	nothing_for(10, "strays w1#3:t1/2");
+	SAYS("strays w1#3:t1/2", "hb? w1#3");
+	SAYS("hb-of w1#3 fresh", "");
+	SAYS("wait 5", "strays after t0");
+	nothing_for(5, "strays w1#3:t1/2");
+	SAYS("strays w1#3:t1/2", "hb? w1#3");
+	SAYS("hb-of w1#3 silent", "strays after t0");
+	SAYS("strays w1#3:t1/2", "back t1/2 #3 lost counted; release t1/2 w1");
+}
+
 static void test_asked_again_when_away(void **state)
 {
 	nothing_for(10, "strays w1#3:t1/1");
@@ -66,6 +80,8 @@ static void test_lease_of_the_row(void **state)
 {
 	script_run(&S, "task t1 lease=60 excl");
 	nothing_for(60, "strays w1#3:t1/1");
+	SAYS("strays w1#3:t1/1", "hb? w1#3");
+	SAYS("hb-of w1#3 silent", "strays after t0");
 	SAYS("strays w1#3:t1/1", "back t1/1 #3 lost counted; release t1/1 w1");
 }
 
@@ -124,6 +140,8 @@ static void test_replaced_session(void **state)
 		if (i == 0)
 			SAYS("strays w1#3:t2/1", "");
 	}
+	SAYS("strays w1#3:t2/1", "hb? w1#3");
+	SAYS("hb-of w1#3 silent", "strays after t0");
 	SAYS("strays w1#3:t2/1", "back t2/1 #3 lost counted; release t2/1 w1");
 }
 
@@ -481,7 +499,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, done)
 	const struct CMUnitTest tests[] = {
-		T(test_own_after_a_lease), T(test_asked_again_when_away), T(test_lease_of_the_row), T(test_met_anew),
+		T(test_own_after_a_lease), T(test_own_exclusive_after_a_silent_lease), T(test_asked_again_when_away), T(test_lease_of_the_row), T(test_met_anew),
 		T(test_pages), T(test_held), T(test_hello_on_its_way), T(test_replaced_session), T(test_moved_on),
 		T(test_take_over), T(test_take_over_too_late), T(test_next_incarnation_counts_anew), T(test_taken_over_by_a_third),
 		T(test_fresh_hb), T(test_hb_of_another_session), T(test_without_redis), T(test_exclusive_of_another_master),
