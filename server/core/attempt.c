@@ -12,6 +12,10 @@
 /* Of a refusal's text: what the protocol allows. */
 #define REFUSAL_MAX 255
 
+/* How long a task rests that all refuse, at most, and up to how many refusals in turn are told apart. */
+#define REST_MOST_NS (5 * NS_PER_S)
+#define REFUSED_MOST 6
+
 /* Of a dispatch beside its spec, about. */
 #define DISPATCH_BYTES 256
 
@@ -358,6 +362,17 @@ static void recorded(struct core *c, struct job *j, const struct core_event *ev)
 		job_free(c, container_of(w->done.next, struct job, sent));
 }
 
+/* Workers that all refuse (a disk that is full everywhere, leases too old for an exclusive task) would hand it round as fast
+ * as they can speak: from the second refusal on it rests, longer each time. */
+static struct avoid after_refusal(const struct core *c, const struct job *j)
+{
+	int64_t rest = min_i64(NS_PER_S, c->cfg.heartbeat_ns);
+	int32_t refused = (int32_t)min_i64(j->avoid.refused + 1, REFUSED_MOST);
+	if (refused > 2)
+		rest = min_i64(rest << (refused - 2), REST_MOST_NS);
+	return (struct avoid){ j->worker->serial, c->now + rest, refused };
+}
+
 static void taken_back(struct core *c, struct job *j, const struct core_event *ev)
 {
 	j->tb = TB_NONE;
@@ -368,7 +383,7 @@ static void taken_back(struct core *c, struct job *j, const struct core_event *e
 	}
 	struct avoid avoid = j->avoid;
 	if (j->cause == CORE_CAUSE_REFUSED)
-		avoid = (struct avoid){ j->worker->serial, c->now + min_i64(NS_PER_S, c->cfg.heartbeat_ns) };
+		avoid = after_refusal(c, j);
 	if (j->holds && !j->lost)
 		job_set_state(c, j, JOB_LEFT);
 	else

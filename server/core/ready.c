@@ -333,7 +333,12 @@ void window_pick(struct core *c)
 		struct queue *q = container_of(heap_top(&c->order), struct queue, order);
 		struct class *k = container_of(heap_top(&q->classes), struct class, order);
 		struct job *j = best_of(k);
-		uint64_t avoid = j->avoid.until > c->now ? j->avoid.worker : 0;
+		bool resting = j->avoid.until > c->now;
+		if (resting && j->avoid.refused > 1) {
+			rest(c, j);
+			continue;
+		}
+		uint64_t avoid = resting ? j->avoid.worker : 0;
 		struct worker *w = worker_match(c, q, &k->key.want, avoid, &budget);
 		if (!w && budget <= 0) {
 			c->again = true;

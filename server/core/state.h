@@ -97,10 +97,12 @@ enum job_input {
 };
 enum job_take_back { TB_NONE, TB_IN_FLIGHT, TB_RETRY };
 
-/* A worker that refused the task a moment ago does not get it straight back. */
+/* A worker that refused the task a moment ago does not get it straight back; what several refused in turn nobody gets
+ * before `until`. */
 struct avoid {
 	uint64_t worker; /* serial; 0: none */
 	int64_t until;
+	int32_t refused; /* so often in turn */
 };
 
 struct job_key {

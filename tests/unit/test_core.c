@@ -253,6 +253,19 @@ static void test_refused_goes_to_another(void **state)
 	   { "taken t1/1 #1 pending", "preempt t1/2 w2#1" });
 }
 
+static void test_refused_by_all_rests_ever_longer(void **state)
+{
+	script_start(&S, NULL);
+	GO(WORKER, RUNNING("t1"), { "inserted t1 created", "send t1/1 p1 n1" }, { "hello p2 w2", "open w2 p2" },
+	   { "opened p2 w2 #1", "welcome p2 w2#1" }, { "refused p1 t1/1", "back t1/1 #1 refused" },
+	   { "taken t1/1 #1 pending", "preempt t1/2 w2#1" }, { "preempted t1 ok", "claim t1/2 w2#1" },
+	   { "claimed t1/2 won", "send t1/2 p2 n1" }, { "refused p2 t1/2", "back t1/2 #1 refused" },
+	   { "taken t1/2 #1 pending", "" }, /* not back to the first */
+	   { "ready t2", "preempt t2/1 w1#1" }, { "wait 1", "preempt t1/3 w2#1" }, { "preempted t1 ok", "claim t1/3 w2#1" },
+	   { "claimed t1/3 won", "send t1/3 p2 n2" }, { "refused p2 t1/3", "back t1/3 #1 refused" },
+	   { "taken t1/3 #1 pending", "" }, { "wait 1", "" }, { "wait 1", "preempt t1/4 w2#1" });
+}
+
 static void test_outcome(void **state)
 {
 	script_start(&S, NULL);
@@ -726,6 +739,7 @@ int main(void)
 		RUN(test_gone_leaves_the_window),
 		RUN(test_refused),
 		RUN(test_refused_goes_to_another),
+		RUN(test_refused_by_all_rests_ever_longer),
 		RUN(test_outcome),
 		RUN(test_outcome_of_an_unknown_attempt_is_the_stores_to_judge),
 		RUN(test_outcome_while_the_store_is_away),
