@@ -161,6 +161,9 @@ static void repeat_wish(struct core *c, const struct core_stray *row)
 	struct job *j = row->cancel_wish ? job_by_attempt(c, row->at) : NULL;
 	if (!j && row->cancel_wish)
 		j = job_by_task(c, &row->at.task);
+#ifdef REINS_MUTATION_NO_WISH_AGAIN /* tests/sim proves that it would notice */
+	j = NULL;
+#endif
 	struct core_event ev = { .type = CORE_EV_CANCEL_WISH, .at = row->at };
 	if (j)
 		job_input(c, j, IN_CANCEL, &ev);
@@ -237,6 +240,10 @@ static bool silent(struct core *c, struct stray *s, const struct core_stray *row
 
 static void take_over(struct core *c, struct other *o)
 {
+#ifdef REINS_MUTATION_NO_BUMP /* tests/sim proves that it would notice */
+	o->taken_at = c->now;
+	return;
+#endif
 	o->asking = true;
 	struct core_effect *f = emit(c, CORE_DO_TAKE_OVER);
 	f->master = keep_text(c, o->id);

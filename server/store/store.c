@@ -9,16 +9,37 @@
 
 const char *store_kind_name(enum store_kind kind)
 {
-	static const char *const names[STORE_KINDS] = {
-		[STORE_INSERT] = "insert", [STORE_CLAIM] = "claim", [STORE_RECORD] = "record", [STORE_TAKE_BACK] = "take_back",
-		[STORE_CANCEL] = "cancel", [STORE_RETRY] = "retry", [STORE_SESSION_OPEN] = "session_open",
-		[STORE_STARTED] = "started", [STORE_FILL] = "fill", [STORE_QUEUES] = "queues", [STORE_DUE] = "due",
-		[STORE_EXPIRE] = "expire", [STORE_STRAYS] = "strays", [STORE_LOG_APPEND] = "log_append",
-		[STORE_LOG_READ] = "log_read", [STORE_METRICS] = "metrics", [STORE_METRICS_READ] = "metrics_read",
-		[STORE_GET] = "get", [STORE_LIST] = "list", [STORE_WORKERS] = "workers", [STORE_WORKER_GONE] = "worker_gone",
-		[STORE_DETACHED] = "detached", [STORE_DRAIN] = "drain", [STORE_MASTER_OPEN] = "master_open", [STORE_BEAT] = "beat",
-	};
-	return names[kind];
+	switch (kind) {
+	case STORE_INSERT: return "insert";
+	case STORE_CLAIM: return "claim";
+	case STORE_RECORD: return "record";
+	case STORE_TAKE_BACK: return "take_back";
+	case STORE_CANCEL: return "cancel";
+	case STORE_RETRY: return "retry";
+	case STORE_SESSION_OPEN: return "session_open";
+	case STORE_STARTED: return "started";
+	case STORE_FILL: return "fill";
+	case STORE_QUEUES: return "queues";
+	case STORE_DUE: return "due";
+	case STORE_EXPIRE: return "expire";
+	case STORE_STRAYS: return "strays";
+	case STORE_RUNS: return "runs";
+	case STORE_LOG_APPEND: return "log_append";
+	case STORE_LOG_READ: return "log_read";
+	case STORE_METRICS: return "metrics";
+	case STORE_METRICS_READ: return "metrics_read";
+	case STORE_GET: return "get";
+	case STORE_LIST: return "list";
+	case STORE_WORKERS: return "workers";
+	case STORE_WORKER_GONE: return "worker_gone";
+	case STORE_DETACHED: return "detached";
+	case STORE_DRAIN: return "drain";
+	case STORE_MASTER_OPEN: return "master_open";
+	case STORE_BEAT: return "beat";
+	case STORE_TAKE_OVER: return "take_over";
+	case STORE_KINDS: break;
+	}
+	return "?";
 }
 
 bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t bytes)

@@ -38,6 +38,7 @@ static const struct settings_program program = {
 	.summary = "load puts reinsd under load and measures it. MODE is one of: submit (only submits), worker (only works,\n"
 		   "for --seconds), e2e (submits and works; tasks a second from the first submit to the last acknowledged\n"
 		   "outcome), latency (one task at a time on an idle system), sessions (idle workers: memory and CPU of each),\n"
+		   "reconnect (workers that hold what they get, and come again when their master was killed: reconnect.py),\n"
 		   "soak (e2e with the memory of the first --pid watched).",
 	.usage = "load MODE [flags]",
 	.table = table,
@@ -50,6 +51,7 @@ static const struct {
 } modes[] = {
 	{ "submit", load_submit },   { "worker", load_worker },     { "e2e", load_e2e },
 	{ "latency", load_latency }, { "sessions", load_sessions }, { "soak", load_soak },
+	{ "reconnect", load_reconnect },
 };
 
 static int usage(const char *wrong)

@@ -66,6 +66,7 @@ int load_worker(struct rig *r);
 int load_e2e(struct rig *r);
 int load_latency(struct rig *r);
 int load_sessions(struct rig *r);
+int load_reconnect(struct rig *r);
 int load_soak(struct rig *r);
 
 #endif

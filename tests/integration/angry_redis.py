@@ -3,18 +3,20 @@ import re
 import select
 import socket
 import threading
+import time
 
 COMMAND = re.compile(rb'\*\d+\r\n\$')
 
 
 class AngryRedis:
-    """.port; passes on to the Redis at `target` until answer() says otherwise."""
+    """.port; passes on to the Redis at `target`, with answers .delay seconds late, until answer() says otherwise."""
 
     def __init__(self, target):
         self._target = target
         self._lock = threading.Lock()
         self._open = set()
         self._say = None
+        self.delay = 0
         self._listener = socket.create_server(('127.0.0.1', 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -83,6 +85,8 @@ class AngryRedis:
                         data = s.recv(65536)
                         if not data:
                             return
+                        if s is server:
+                            time.sleep(self.delay)
                         other[s].sendall(data)
             finally:
                 with self._lock:

@@ -2,6 +2,7 @@
 seen while it lasts, the log has one line each way, memory is bounded, and the return is by itself."""
 import signal
 import threading
+import time
 
 import pytest
 import stubs
@@ -135,6 +136,35 @@ def test_redis_is_of_no_use(fault, make_worker):
     assert len(said) == 3 and said[0].startswith('up') and said[1].startswith('down, going on without: ') \
         and said[2].startswith('up after '), said
     assert metrics(cluster)['reins_lease_table_outages_total'] == 1
+
+
+def test_redis_is_slow(make_cluster, make_worker):
+    """It answers all, and always too late: it is not waited for again and again, but tried ever more rarely."""
+    cluster = make_cluster({**SOON, 'redis-timeout': '100ms'})
+    angry = AngryRedis(cluster.redis_server.port)
+    try:
+        db = cluster.flags['lease'].rsplit('/', 1)[1]
+        cluster.flags['lease'] = f'redis://127.0.0.1:{angry.port}/{db}'
+        cluster.start()
+        worker = make_worker(cluster, slots=4)
+        lease_up(cluster, 1)
+        angry.delay = 0.25
+        began, ids = time.monotonic(), []
+        while time.monotonic() < began + 6:
+            ids += run_some(cluster, 1)
+        away = metrics(cluster)
+        assert 1 <= away['reins_lease_table_outages_total'] <= 8, brief(cluster)
+        assert away['reins_lease_table_timeouts_total'] >= 1
+        angry.delay = 0
+        lease_up(cluster, 1)
+        worker.policy = hold
+        ref = worker.wait_dispatch(cluster.submit().id)
+        wait_for(lambda: keys_are_right(cluster, worker), 'keys are right again')
+        worker.outcome(ref)
+        check(cluster, [*ids[:50], ref[0]])
+        assert len(lines(cluster, 'lease')) <= 20
+    finally:
+        angry.close()
 
 
 def test_s32_redis_is_full(make_cluster, make_worker):

@@ -1,9 +1,11 @@
 """Two masters on one store: one stops, dies, or is cut off, and what the other may do then."""
 import collections
+import queue
 import signal
 import time
 
 import grpc
+import pytest
 import stubs
 from cluster import CALM, PATIENCE, make_spec, wait_for
 from fake_worker import Verdict, hold
@@ -37,12 +39,48 @@ class Stopped:
         self.cluster.process.send_signal(signal.SIGCONT)
 
 
+def say_hello(stub, worker):
+    """A Hello as this worker would say it, on a stream of its own."""
+    said = queue.SimpleQueue()
+    said.put(stubs.worker.WorkerMessage(hello=stubs.worker.Hello(
+        protocol=1, worker_id=worker.worker_id, instance=worker.instance, slots=worker.slots, last=True,
+        resumes_session=worker.stream.session, **worker.hello,
+    )))
+    return stub.Session(iter(said.get, None))
+
+
 def row_of(cluster, master):
     return cluster.sql('SELECT incarnation, beat FROM master WHERE id = %s', master)[0]
 
 
 def ends_of(task):
     return [(a.worker_id, a.end) for a in task.attempts]
+
+
+# ---- a Hello that waited ----
+
+
+def test_a_hello_that_waited_in_a_stopped_master_opens_no_session(make_cluster, make_worker):
+    """The worker has gone to another master since, which gave it an exclusive task: the list of that Hello lacks it, and
+    who believed it would give the task away a second time."""
+    m1, m2 = two_masters(make_cluster, CALM)
+    w = make_worker(m1, 'w1', policy=hold, enforces_exclusive_lease=True, order=1)
+    with m1.channel() as channel:
+        grpc.channel_ready_future(channel).result(PATIENCE)
+        with Stopped(m1):
+            w.hello['order'] = 2
+            late = say_hello(stubs.worker_grpc.WorkerServiceStub(channel), w)
+            w.hello['order'] = 3
+            w.address = m2.address
+            w.reconnect(resumes=w.stream.session)
+            task = m2.submit(exclusive=True)
+            ref = w.wait_dispatch(task.id)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(late)
+        assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+        w.outcome(ref)
+        assert w.wait_verdict(ref) == Verdict.RECORDED
+    assert ends_of(m2.finished(task.id)) == [('w1', End.SUCCEEDED)]
 
 
 # ---- take-over ----

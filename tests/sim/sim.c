@@ -111,11 +111,16 @@ static void on_check(struct sim *s, struct msg *m)
 	if (check_ended(s)) {
 		/* A little longer: nothing may change any more, and what was left over in the lease table must go. */
 		s->quiet = true;
-		s->end_at = min_i64(s->end_at, s->now + s->cfg.recovery_ns + s->cfg.lease_ttl_ns + NS_PER_S);
+		int64_t hb_end = s->now + s->cfg.lease_ttl_ns; /* that of a session in a large fleet is longer */
+		for (int i = 0; i < s->n_workers; i++)
+			hb_end = max_i64(hb_end, s->lease.w[i].hb_end);
+		s->end_at = min_i64(s->end_at, hb_end + s->cfg.recovery_ns + NS_PER_S);
 	} else {
 		sim_at(s, s->now + NS_PER_S, on_check);
 	}
 }
+
+static void on_wishes(struct sim *s, struct msg *m) { check_wishes(s); }
 
 static void on_heal(struct sim *s, struct msg *m)
 {
@@ -123,6 +128,13 @@ static void on_heal(struct sim *s, struct msg *m)
 	s->healed = true;
 	fault_heal(s);
 	on_check(s, m);
+	sim_at(s, s->now + 18 * NS_PER_S, on_wishes);
+}
+
+static void on_second(struct sim *s, struct msg *m)
+{
+	check_nowhere(s);
+	sim_again(s, m, s->now + NS_PER_S, on_second);
 }
 
 static void on_submit(struct sim *s, struct msg *m) { client_submit(s, m->index); }
@@ -169,6 +181,7 @@ static void prepare(struct sim *s)
 	prepare_tasks(s);
 	fault_prepare(s);
 	sim_at(s, s->now + s->faults_end, on_heal);
+	sim_at(s, s->now + NS_PER_S, on_second);
 	s->end_at = s->now + s->faults_end + HEALED_END;
 }
 

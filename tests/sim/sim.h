@@ -55,7 +55,7 @@ struct msg {
 	int64_t at;
 	uint64_t order;
 	void (*run)(struct sim *s, struct msg *m);
-	int master;
+	int master, id;          /* place, and row of store.masters: who asked may come back under another */
 	uint64_t epoch;          /* of the master's process that it belongs to */
 	uint64_t conn;
 	uint64_t gen;            /* of the worker or timer */
@@ -72,21 +72,6 @@ struct clock {
 	int64_t offset;
 	int64_t ppm;
 };
-static inline int64_t clock_at(const struct clock *c, int64_t virtual_ns)
-{
-	int64_t d = virtual_ns - SIM_START;
-	return c->offset + d + d * c->ppm / 1000000;
-}
-/* The first virtual time by which the clock shows `own_ns`; what is far away is never. */
-static inline int64_t clock_when(const struct clock *c, int64_t own_ns)
-{
-	if (own_ns > c->offset + 5000 * NS_PER_S)
-		return INT64_MAX;
-	int64_t d = (own_ns - c->offset) * 1000000 / (1000000 + c->ppm);
-	while (clock_at(c, SIM_START + d) < own_ns)
-		d++;
-	return SIM_START + d;
-}
 
 enum row_state { ROW_NONE, ROW_PENDING, ROW_RUNNING, ROW_COMPLETED, ROW_FAILED, ROW_CANCELLED };
 
@@ -98,10 +83,12 @@ struct row {
 	uint8_t instance[CORE_INSTANCE_LEN];
 	int64_t session, lease_ns;
 	int64_t due_at, expires_at; /* by the database's clock. expires_at: 0: never, or given out before */
+	int64_t nowhere_since;   /* RUNNING of a session that stands, whose worker has no such program; 0: it is not so */
 	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */
 	bool wish, started;
+	int64_t wish_at;
 	bool counted;            /* its last attempt's end is in `lost` */
 	int lost, ends;          /* terminal records: must be one */
 	uint64_t recorded;       /* attempts with an outcome, bit per number */
@@ -111,6 +98,7 @@ struct row {
 struct master_row {
 	int64_t incarnation, beat;
 	uint64_t process;        /* epoch of the one that opened it */
+	int64_t opened_at, taken_at; /* virtual times of that, and of the first take-over since. 0: never */
 	char name[8];
 };
 
@@ -165,7 +153,7 @@ struct master {
 	struct msg *inbox[SIM_INBOX]; /* events of the next turn */
 	int n_inbox;
 	bool turn_set;
-	int64_t wake_at;
+	struct msg *wake;        /* in the queue; NULL: none */
 	struct msg *outbox[SIM_OUTBOX];
 	int n_outbox;
 	size_t next_effect;      /* of a turn that stopped in the middle */
@@ -181,7 +169,7 @@ struct master {
 	/* By its own clock: since when it has listened and reached its store, but for pauses that its loop may not have seen. */
 	int64_t listens_from, unseen, store_down_at;
 	bool told_up;            /* that the store is */
-	int64_t lease_since;     /* it reaches the lease table; virtual time */
+	int64_t lease_since, hb_lost_at; /* it reaches the lease table; asked it in vain. Virtual time */
 	/* what the core was told */
 	bool wished[SIM_WORKERS];
 	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */
@@ -235,6 +223,7 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
+	int64_t at;              /* when it began */
 };
 
 #include "tests/sim/sim_state.h"

@@ -23,6 +23,8 @@ static void note_detached(struct sim *s, struct master *m, const struct core_eve
 	for (int i = 0; i < n; i++) {
 		struct core_worker_view v;
 		int w = s->conns[ev[i].peer].worker;
+		if (ev[i].type == CORE_EV_DEPOSED) /* and with the sessions it forgets this */
+			memset(m->detached_session, 0, sizeof(m->detached_session));
 		if (ev[i].type != CORE_EV_DRAINING || !core_worker(m->core, s->w[w].id, &v) || v.peer != ev[i].peer)
 			continue;
 		/* By the master's own clock: at the least. */
@@ -65,6 +67,8 @@ static void check_listened(struct sim *s, const struct master *m, const struct c
 			      f->at.attempt, s->w[r->worker].id, (double)listened / 1e9, (double)r->lease_ns / 1e9);
 }
 
+#define SLOWEST (15 * NS_PER_S) /* an answer of the store, and a sweep over the rows */
+
 /* Another master's session whose hb this one could see, long enough for its sweep: work is held back. */
 static void check_silent(struct sim *s, const struct master *m, const struct core_effect *f)
 {
@@ -74,16 +78,35 @@ static void check_silent(struct sim *s, const struct master *m, const struct cor
 	if (!its || s->store.opened_by[w] == m->id || f->session != s->store.sessions[w] || s->store.slow_until > s->now - 60 * NS_PER_S)
 		return;
 	bool shown = s->lease.w[w].session == f->session && s->lease.w[w].hb_end > s->now;
-	int64_t since = max_i64(max_i64(s->lease.w[w].hb_since, m->lease_since), m->paused_until);
+	int64_t since = max_i64(max_i64(s->lease.w[w].hb_since, m->lease_since), max_i64(m->paused_until, m->hb_lost_at));
 	if (shown && since < s->now - 12 * NS_PER_S)
 		sim_violation(s, "row %d/%d is taken from %s, which the lease table shows alive", row_of(&f->at.task), f->at.attempt,
 			      s->w[w].id);
+}
+
+/* And it was taken over before, a whole lease ago. */
+static void check_taken_over(struct sim *s, const struct master *m, const struct core_effect *f)
+{
+	const struct row *r = &s->store.rows[row_of(&f->at.task)];
+	int w = r->worker;
+	bool its = r->state == ROW_RUNNING && r->t.attempt == f->at.attempt && r->session == f->session;
+	if (!its || s->store.opened_by[w] == m->id || f->session != s->store.sessions[w])
+		return;
+	const struct master_row *of = &s->store.masters[s->store.opened_by[w]];
+	int64_t waited = s->now - of->taken_at;
+	if (of->opened_at > of->taken_at && of->opened_at < s->now - SLOWEST)
+		sim_violation(s, "row %d/%d is taken from %s, whose master %s nobody has taken over", row_of(&f->at.task),
+			      f->at.attempt, s->w[w].id, of->name);
+	else if (of->opened_at < of->taken_at && waited + m->unseen < r->lease_ns - r->lease_ns / 500)
+		sim_violation(s, "row %d/%d is taken from %s %.3f s after its master %s was taken over", row_of(&f->at.task),
+			      f->at.attempt, s->w[w].id, (double)waited / 1e9, of->name);
 }
 
 static void check_take_back(struct sim *s, const struct master *m, const struct core_effect *f)
 {
 	check_listened(s, m, f);
 	check_silent(s, m, f);
+	check_taken_over(s, m, f);
 	const struct row *r = &s->store.rows[row_of(&f->at.task)];
 	int w = r->worker;
 	if (r->state != ROW_RUNNING || r->t.exclusive || r->t.attempt != f->at.attempt || f->session != r->session)
@@ -191,6 +214,58 @@ void check_accepted(struct sim *s, int row)
 	if (s->store.by_key[task] < 0)
 		sim_violation(s, "task %d: the client is told that it was accepted, and the store does not have it", task);
 	s->tasks[task].accepted = true;
+}
+
+/* A wish that another master stored reaches who holds the worker, within two sweeps over the rows. */
+void check_wishes(struct sim *s)
+{
+	int64_t before = s->now - SLOWEST;
+	for (int i = 0; i < s->n_workers; i++) {
+		const struct sim_worker *w = &s->w[i];
+		const struct conn *c = &s->conns[w->conn];
+		const struct master *m = &s->m[c->master];
+		if (!w->welcomed || c->at > before || max_i64(w->agent_until, w->machine_until) > before)
+			continue;
+		if (m->paused_until > before || m->listens_from > clock_at(&m->clock, before))
+			continue;
+		for (int k = 0; k < w->n_runs; k++) {
+			const struct run *r = &w->runs[k];
+			const struct row *row = &s->store.rows[row_of(&r->at.task)];
+			bool its = row->state == ROW_RUNNING && row->worker == i && row->t.attempt == r->at.attempt;
+			if (r->state == RUN_RUNNING && its && row->wish && row->wish_at < before)
+				sim_violation(s, "%s still runs row %d/%d, which a client cancelled %.0f s ago", w->id,
+					      row_of(&r->at.task), r->at.attempt, (double)(s->now - row->wish_at) / 1e9);
+		}
+	}
+}
+
+/* ---- every second ---- */
+
+/* Both ends of the worker's newest session stand, and the master reaches its store. */
+static bool session_stands(const struct sim *s, const struct sim_worker *w)
+{
+	const struct conn *c = &s->conns[w->conn];
+	const struct master *m = &s->m[c->master];
+	return w->up && w->conn && w->welcomed && w->session == s->store.sessions[number_of(w->id)] && !c->broken &&
+	       max_i64(w->agent_until, w->machine_until) <= s->now && m->up && m->epoch == c->epoch && !master_stands(s, m) &&
+	       m->opened && m->store_up && s->store.slow_until <= s->now;
+}
+
+/* A row that a standing session runs, says the store, while its worker does not: RunningTaskRecovery finds out. */
+void check_nowhere(struct sim *s)
+{
+	for (int i = 0; i < s->store.n_rows; i++) {
+		struct row *r = &s->store.rows[i];
+		struct core_attempt at = { r->t.id, r->t.attempt };
+		bool nowhere = r->state == ROW_RUNNING && r->session == s->store.sessions[r->worker] &&
+			       session_stands(s, &s->w[r->worker]) && !run_find(&s->w[r->worker], &at);
+		if (!nowhere)
+			r->nowhere_since = 0;
+		else if (!r->nowhere_since)
+			r->nowhere_since = s->now;
+		else if (s->now - r->nowhere_since > 4 * s->cfg.recovery_ns + LEASE_MAX)
+			sim_violation(s, "row %d/%d runs nowhere, and nobody finds out", i, r->t.attempt);
+	}
 }
 
 /* ---- at the end ---- */

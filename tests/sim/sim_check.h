@@ -7,10 +7,13 @@
  *   what a client was told is accepted the store has
  *   an exclusive task never runs twice at a time, whatever the clocks' rates
  *   who takes an attempt back for its lease's end has listened and reached its store all through it
- *   nobody takes one back from another master's session while the lease table shows him that this session lives
+ *   nobody takes one back from another master's session while the lease table shows him that this session lives, nor
+ *   sooner than a whole lease after that master was taken over
+ *   a cancel reaches whoever holds the worker (looked at once, a while after the last fault)
  *   a worker that an operator drains is given nothing
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   no worker holds more than it has slots and counted resources for, or what it can't run; nor one attempt twice
+ *   no row of a session that stands runs nowhere, for longer than RunningTaskRecovery takes to find out
  *   the core's own bookkeeping (core_check), after every step
  *
  * At the end:
@@ -38,6 +41,8 @@ void check_told(struct sim *s, const struct sim_worker *w, const struct core_eff
 void check_accepted(struct sim *s, int row);
 /* After a client's retry no attempt from before may change anything. */
 void check_open(struct sim *s, const struct row *r, const char *what);
+void check_wishes(struct sim *s);
+void check_nowhere(struct sim *s);
 bool check_ended(const struct sim *s);
 void check_end(struct sim *s);
 

@@ -45,6 +45,8 @@ static void on_cut_store(struct sim *s, struct msg *m)
 {
 	part_store(s, m->index, true);
 	sim_at(s, s->now + sim_between(s, 1, 200) * NS_PER_MS, on_store_heals)->index = m->index;
+	if (s->flaky && !s->healed)
+		s->m[m->index].cut_in = sim_between(s, 1, 50);
 }
 void fault_cut_store(struct sim *s, int master) { sim_at(s, s->now, on_cut_store)->index = master; }
 
@@ -193,6 +195,10 @@ void fault_prepare(struct sim *s)
 	if (sim_chance(s, 10))
 		enabled = 0;
 	s->fault_gap = sim_chance(s, s->takes_over ? 10 : 50) ? NS_PER_S : 6 * NS_PER_S;
+	/* Connections to the store that break again and again, always with statements on their way. */
+	s->flaky = sim_chance(s, 15);
+	for (int i = 0; s->flaky && i < s->n_masters; i++)
+		s->m[i].cut_in = sim_between(s, 1, 50);
 	if (s->takes_over) {
 		enabled &= rng_next(&s->rng); /* fewer: what is to be seen takes long */
 		sim_at(s, s->now + sim_between(s, 5, 40) * NS_PER_S, on_alone)->index = (int)rng_below(&s->rng, (uint64_t)s->n_masters);

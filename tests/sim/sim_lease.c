@@ -165,37 +165,40 @@ static void on_answer(struct sim *s, struct msg *x)
 	master_deliver(s, master_of(s, x), d);
 }
 
-static void read_hb(struct sim *s, struct msg *x, bool lost)
-{
-	int w = number_of(x->ef.worker);
-	purge(s, w);
-	x->ev.type = CORE_EV_HB;
-	x->ev.session = x->ef.session;
-	x->ev.hb.worker = x->ef.worker;
-	x->ev.hb.fresh = !lost && s->lease.w[w].hb_end && s->lease.w[w].session == x->ef.session;
-}
-
 /* Of what is on its way when the connection goes, or is answered too late, some is carried out, and none is answered. */
 static void on_command(struct sim *s, struct msg *x)
 {
 	struct master *m = master_of(s, x);
-	bool lost = master_dead(s, x) || !reachable(s, m) || (!s->healed && sim_chance(s, 1));
-	enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
-	if (x->ef.type == CORE_DO_KEYS) {
+	const struct core_effect *f = &x->ef;
+	bool up = !master_dead(s, x) && reachable(s, m), lost = !up || (!s->healed && sim_chance(s, 1));
+	int w = f->worker ? number_of(f->worker) : 0;
+	switch (f->type) {
+	case CORE_DO_KEYS:
 		x->ev.type = CORE_EV_KEYS;
 		if (!lost)
-			read_page(s, x, x->ef.cursor);
-	} else if (x->ef.type == CORE_DO_ASK_HB) {
-		read_hb(s, x, lost);
-	} else {
+			read_page(s, x, f->cursor);
+		break;
+	case CORE_DO_ASK_HB:
+		purge(s, w);
+		x->ev.type = CORE_EV_HB;
+		x->ev.session = f->session;
+		x->ev.hb.worker = s->w[w].id;
+		if (!up)
+			m->hb_lost_at = s->now; /* it is told nothing, and may go on */
+		x->ev.hb.fresh = up && s->lease.w[w].hb_end && s->lease.w[w].session == f->session;
+		break;
+	default: {
+		enum core_preempt_verdict v = CORE_PREEMPT_DOWN;
 		if (!lost || (s->lease.up && sim_chance(s, 30)))
-			v = carry_out(s, m, &x->ef);
+			v = carry_out(s, m, f);
+		if (f->type != CORE_DO_PREEMPT)
+			return;
 		x->ev.type = CORE_EV_PREEMPTED;
-		x->ev.at = x->ef.at;
+		x->ev.at = f->at;
 		x->ev.preempted = lost ? CORE_PREEMPT_DOWN : v;
 	}
-	if (x->ef.type == CORE_DO_PREEMPT || x->ef.type == CORE_DO_KEYS || x->ef.type == CORE_DO_ASK_HB)
-		sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
+	}
+	sim_again(s, x, s->now + sim_latency(s) / 8, on_answer);
 }
 
 /* One master's commands keep their order; those of two don't. */

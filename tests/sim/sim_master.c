@@ -84,19 +84,29 @@ static void on_turn(struct sim *s, struct msg *m);
 
 static void on_wake(struct sim *s, struct msg *m)
 {
-	if (!master_dead(s, m) && m->at == master_of(s, m)->wake_at)
-		on_turn(s, m);
+	master_of(s, m)->wake = NULL;
+	on_turn(s, m);
+}
+
+void master_drop_wake(struct sim *s, struct master *m)
+{
+	if (!m->wake)
+		return;
+	heap_remove(&s->queue, &m->wake->node);
+	sim_free(s, m->wake);
+	m->wake = NULL;
 }
 
 static void set_wake(struct sim *s, struct master *m)
 {
 	int64_t at = core_next_deadline(m->core);
 	if (at != INT64_MAX)
-		at = clock_when(&m->clock, at);
-	if (at == INT64_MAX)
+		at = max_i64(clock_when(&m->clock, at), s->now);
+	if (m->wake && m->wake->at == at)
 		return;
-	m->wake_at = max_i64(at, s->now);
-	master_msg(s, m, m->wake_at, on_wake);
+	master_drop_wake(s, m);
+	if (at != INT64_MAX)
+		m->wake = master_msg(s, m, at, on_wake);
 }
 
 /* From the next effect on, to the end of the turn. */

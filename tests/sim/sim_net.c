@@ -15,7 +15,7 @@ uint64_t net_connect(struct sim *s, int worker, int master)
 	const struct master *m = &s->m[master];
 	if (!m->up || s->n_conns + 1 >= SIM_CONNS)
 		return 0;
-	s->conns[++s->n_conns] = (struct conn){ .worker = worker, .master = master, .epoch = m->epoch };
+	s->conns[++s->n_conns] = (struct conn){ .worker = worker, .master = master, .epoch = m->epoch, .at = s->now };
 	return s->n_conns;
 }
 

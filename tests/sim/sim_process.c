@@ -6,6 +6,7 @@ struct msg *master_msg(struct sim *s, const struct master *m, int64_t at, void (
 {
 	struct msg *x = sim_at(s, at, run);
 	x->master = (int)(m - s->m);
+	x->id = m->id;
 	x->epoch = m->epoch;
 	return x;
 }
@@ -131,6 +132,7 @@ void master_start(struct sim *s, int i)
 	m->told_up = true;       /* what a core takes for granted */
 	memset(m->wished, 0, sizeof(m->wished));
 	memset(m->detached_until, 0, sizeof(m->detached_until));
+	memset(m->detached_session, 0, sizeof(m->detached_session));
 	sim_trace(s, "%s starts: window %d, fill %d, claims %d", master_name(s, m), cfg.window, cfg.fill, cfg.in_flight_claims);
 	/* Until the store has taken it in it is away for the core. */
 	master_deliver(s, m, master_event(s, CORE_EV_STORE));
@@ -162,6 +164,7 @@ static void clear(struct sim *s, struct master *m)
 	for (int i = 0; i < m->n_inbox; i++)
 		sim_free(s, m->inbox[i]);
 	m->n_outbox = m->n_inbox = 0;
+	master_drop_wake(s, m);
 	core_free(m->core);
 	m->core = NULL;
 	core_effects_clear(&m->out);

@@ -45,7 +45,7 @@ static void assign(struct row *r, const struct core_effect *f)
 static bool given_by_stale(const struct sim *s, const struct msg *m)
 {
 	return s->store.sessions[number_of(m->ef.worker)] > m->ef.session ||
-	       s->store.masters[m->index].incarnation > m->ef.incarnation;
+	       s->store.masters[m->id].incarnation > m->ef.incarnation;
 }
 
 /* ---- tasks ---- */
@@ -59,7 +59,9 @@ static void do_insert(struct sim *s, struct msg *m, bool again)
 	m->ev.task = r->t;
 	int *by_key = &s->store.by_key[r->key];
 	bool done = again && *by_key == row_of(&r->t.id);
-	bool given = m->ef.worker && (done ? r->state == ROW_RUNNING && r->t.attempt == 1 : !given_by_stale(s, m));
+	bool given = m->ef.worker && (done ? r->state == ROW_RUNNING && r->t.attempt == 1 && r->worker == number_of(m->ef.worker) &&
+							    r->session == m->ef.session :
+						    !given_by_stale(s, m));
 	m->ev.task.attempt = given;
 	m->ev.expires_in_ns = given ? 0 : s->tasks[r->key].expiry;
 	m->ev.due_in_ns = r->due_at ? max_i64(0, r->due_at - store_wall(s)) : 0;
@@ -252,8 +254,8 @@ static void do_session_open(struct sim *s, struct msg *m)
 	e->opened.requeued = requeued;
 	e->opened.fenced = fenced;
 	sim_trace(s, "  store: %s has session %d, at %s", s->w[w].id, (int)e->opened.session,
-		  master_name(s, &s->m[m->master]));
-	s->store.opened_by[w] = s->m[m->master].id;
+		  s->store.masters[m->id].name);
+	s->store.opened_by[w] = m->id;
 	s->store.hello[w] = m->ef.number;
 	s->store.hello_sent[w] = m->again;
 	s->store.detached_until[w] = 0;
@@ -408,7 +410,7 @@ static void do_strays(struct sim *s, struct msg *m)
 			.exclusive = r->t.exclusive,
 			.cancel_wish = r->wish,
 			.detached_ns = max_i64(0, s->store.detached_until[r->worker] - store_wall(s)),
-			.own = s->store.opened_by[r->worker] == s->m[m->master].id,
+			.own = s->store.opened_by[r->worker] == m->id,
 			.master = by->name,
 			.incarnation = by->incarnation,
 			.beat = by->beat,
@@ -438,18 +440,19 @@ static void do_runs(struct sim *s, struct msg *m)
 
 static void do_open(struct sim *s, struct msg *m)
 {
-	struct master_row *r = &s->store.masters[m->index];
+	struct master_row *r = &s->store.masters[m->id];
 	m->ev.up = m->ef.session > 0 && r->process != m->epoch; /* to be opened again by the same process: replaced */
 	if (m->ev.up)
 		return;
 	r->process = m->epoch;
+	r->opened_at = s->now;
 	r->beat++;
 	m->ev.session = ++r->incarnation;
 }
 
 static void do_beat(struct sim *s, struct msg *m)
 {
-	struct master_row *r = &s->store.masters[m->index];
+	struct master_row *r = &s->store.masters[m->id];
 	m->ev.session = r->incarnation;
 	m->ev.up = r->incarnation != m->ef.session && r->process != m->epoch; /* replaced */
 	r->beat += r->incarnation == m->ef.session;
@@ -463,7 +466,9 @@ static void do_take_over(struct sim *s, struct msg *m)
 			r = &s->store.masters[i];
 	if (r->incarnation == m->ef.incarnation && r->beat == m->ef.beat) {
 		r->incarnation++;
-		sim_trace(s, "  store: %s is taken over by %s", r->name, master_name(s, &s->m[m->master]));
+		if (r->taken_at <= r->opened_at)
+			r->taken_at = s->now;
+		sim_trace(s, "  store: %s is taken over by %s", r->name, s->store.masters[m->id].name);
 	}
 	m->ev.type = CORE_EV_TOOK_OVER;
 	m->ev.took_over.master = r->name;
@@ -482,6 +487,7 @@ static void do_cancel(struct sim *s, struct msg *m, bool again)
 		set_state(s, r, ROW_CANCELLED);
 		m->ev.type = CORE_EV_GONE;
 	} else if (r->state == ROW_RUNNING) {
+		r->wish_at = r->wish ? r->wish_at : s->now;
 		r->wish = true;
 		m->ev.type = CORE_EV_CANCEL_WISH;
 	} else if (again && r->state == ROW_CANCELLED) {

@@ -23,6 +23,7 @@ struct sim {
 	int64_t now, end_at;
 	int64_t fault_gap;       /* the longest between two faults */
 	int64_t faults_end;      /* so long after the start */
+	bool flaky;              /* connections to the store */
 	bool takes_over;         /* a master that shows no life has its sessions judged soon */
 	struct heap queue;
 	uint64_t order, epochs;
@@ -51,6 +52,23 @@ struct sim {
 	char lines[TRACE_LINES][200];
 	int n_lines;
 };
+
+/* ---- clocks ---- */
+static inline int64_t clock_at(const struct clock *c, int64_t virtual_ns)
+{
+	int64_t d = virtual_ns - SIM_START;
+	return c->offset + d + d * c->ppm / 1000000;
+}
+/* The first virtual time by which the clock shows `own_ns`; what is far away is never. */
+static inline int64_t clock_when(const struct clock *c, int64_t own_ns)
+{
+	if (own_ns > c->offset + 5000 * NS_PER_S)
+		return INT64_MAX;
+	int64_t d = (own_ns - c->offset) * 1000000 / (1000000 + c->ppm);
+	while (clock_at(c, SIM_START + d) < own_ns)
+		d++;
+	return SIM_START + d;
+}
 
 /* ---- sim.c ---- */
 /* The last is one that no worker has. */
@@ -119,6 +137,7 @@ void master_deposed(struct sim *s, struct master *m);
 void master_deliver(struct sim *s, struct master *m, struct msg *d);
 struct msg *master_event(struct sim *s, enum core_event_type type); /* to be filled and delivered */
 void master_flush(struct sim *s, struct master *m);
+void master_drop_wake(struct sim *s, struct master *m);
 void master_resume_turn(struct sim *s, struct master *m);
 
 /* ---- sim_client.c ---- */

@@ -259,6 +259,7 @@ static void arrives_late(struct sim *s, const struct msg *x)
 {
 	struct msg *late = sim_at(s, s->now, NULL);
 	late->master = x->master;
+	late->id = x->id;
 	late->epoch = x->epoch;
 	late->gen = x->gen;
 	late->worker = x->worker;
@@ -266,7 +267,7 @@ static void arrives_late(struct sim *s, const struct msg *x)
 	late->again = x->again;
 	late->ef = x->ef;
 	store_keep_asked(late, &x->ef);
-	sim_push(s, late, s->now + sim_between(s, 0, 8 * NS_PER_S), on_late);
+	sim_push(s, late, s->now + sim_between(s, 0, (sim_chance(s, 60) ? 8 : 60) * NS_PER_S), on_late);
 }
 
 static void lose(struct sim *s, struct master *m)

@@ -372,16 +372,36 @@ static void masters(void **state)
 {
 	char name[32];
 	snprintf(name, sizeof(name), "m-cut-%d", (int)step);
-	struct store_master_open o = {.master = name};
+	struct uuid process = new_id();
+	struct store_master_open o = {.master = name, .process = process};
 	run_cut(&o.op, STORE_MASTER_OPEN);
-	assert_true(o.ret_incarnation >= 1);
+	assert_true(o.ret_incarnation >= 1 && !o.ret_replaced);
 	/* The incarnation that was answered is the row's. */
-	struct store_beat b = {.master = name, .incarnation = o.ret_incarnation};
+	struct store_beat b = {.master = name, .incarnation = o.ret_incarnation, .process = process};
 	run_cut(&b.op, STORE_BEAT);
-	assert_false(b.ret_replaced);
-	struct store_beat old = {.master = name, .incarnation = o.ret_incarnation - 1};
-	run_cut(&old.op, STORE_BEAT);
-	assert_true(old.ret_replaced);
+	assert_false(b.ret_replaced || b.ret_taken_over);
+	struct store_beat stranger = {.master = name, .incarnation = o.ret_incarnation - 1, .process = new_id()};
+	run_cut(&stranger.op, STORE_BEAT);
+	assert_true(stranger.ret_replaced && !stranger.ret_taken_over);
+}
+
+/* Taken over once: the incarnation that was answered is the one after the dead one's. */
+static void take_overs(void **state)
+{
+	char name[32];
+	snprintf(name, sizeof(name), "m-dead-%d", (int)step);
+	struct store_master_open o = {.master = name, .process = new_id()};
+	run(&o.op, STORE_MASTER_OPEN);
+	char sql[100];
+	snprintf(sql, sizeof(sql), "SELECT beat::text FROM reins.master WHERE id = '%s'", name);
+	int64_t beat = strtoll(pg_server_sql(&server, sql), NULL, 10);
+	struct store_take_over t = {.master = name, .incarnation = o.ret_incarnation, .beat = beat};
+	run_cut(&t.op, STORE_TAKE_OVER);
+	assert_true(t.ret_taken);
+	assert_int_equal(t.ret_incarnation, o.ret_incarnation + 1);
+	struct store_beat b = {.master = name, .incarnation = o.ret_incarnation, .process = o.process};
+	run_cut(&b.op, STORE_BEAT);
+	assert_true(b.ret_taken_over && !b.ret_replaced);
 }
 
 #define BOTH(test) { #test " before the commit", test, lose_requests, NULL, NULL }, { #test " after the commit", test, lose_answers, NULL, NULL }
@@ -391,7 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(inserts), BOTH(groups),	       BOTH(claims),  BOTH(started), BOTH(logs),  BOTH(metrics),
 		BOTH(records), BOTH(record_and_retry), BOTH(retries), BOTH(cancels), BOTH(take_backs), BOTH(reads),
-		BOTH(due_and_expired), BOTH(sessions), BOTH(workers), BOTH(masters),
+		BOTH(due_and_expired), BOTH(sessions), BOTH(workers), BOTH(masters), BOTH(take_overs),
 	};
 	return cmocka_run_group_tests_name("store/postgres cut", tests, harness_begin, harness_end);
 }

@@ -689,6 +689,39 @@ static void silent(void **state)
 	test_free(o);
 }
 
+/* The silence of one connection is that of all: what was on its way is not sent down the next one, to wait once more. */
+static void silence_is_found_out_once(void **state)
+{
+	enum { MOST = 10 };
+	struct pg_store_config c = config;
+	struct store_insert o[MOST];
+	struct store *s;
+	int n = 0;
+	c.statement_timeout_ns = 200 * MS;
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
+	harness_wait_up(s);
+	struct pg_store *pg = container_of(s, struct pg_store, base);
+	for (int i = 0; i < c.connections; i++)
+		while (!pg_conn_ready(pg->conns[i]))
+			turn_for(MS);
+	pg_server_signal(&server, SIGSTOP);
+	int64_t until = clock_mono_ns() + DEADLINE_NS;
+	while (s->up && clock_mono_ns() < until) {
+		if (n < MOST && !pg->queues[STORE_INSERT].n_ops) { /* the one before was answered before all of the server stood still */
+			o[n] = insert_of("silence");
+			harness_submit(s, &o[n++].op, STORE_INSERT);
+		}
+		turn_for(5 * MS);
+	}
+	int sent = o[n - 1].op.sent;
+	pg_server_signal(&server, SIGCONT);
+	harness_drain();
+	assert_int_equal(sent, 1);
+	assert_int_equal(o[n - 1].op.result, STORE_OK);
+	assert_int_equal(state_of(o[n - 1].task.id), STORE_PENDING);
+	store_free(s);
+}
+
 /* ---- sendings that cross ---- */
 
 /* As a connection that was given up may deliver it: how many sessions it opens. */
@@ -770,7 +803,7 @@ int main(void)
 		cmocka_unit_test(large_both_ways),   cmocka_unit_test(strange_ids), cmocka_unit_test(old_logs_go),    cmocka_unit_test(locked_table), cmocka_unit_test(queue_full),
 		cmocka_unit_test(newer_schema),      cmocka_unit_test(freed_with_work), cmocka_unit_test(away_and_back),
 		cmocka_unit_test(connections_ended), cmocka_unit_test(read_only),       cmocka_unit_test(killed_under_load),
-		cmocka_unit_test(cut_anywhere), cmocka_unit_test(retries_cut),      cmocka_unit_test(silent),          cmocka_unit_test(over_tls),
+		cmocka_unit_test(cut_anywhere), cmocka_unit_test(retries_cut),      cmocka_unit_test(silent), cmocka_unit_test(silence_is_found_out_once),          cmocka_unit_test(over_tls),
 	};
 	return cmocka_run_group_tests_name("store/postgres faults", tests, group_begin, harness_end);
 }

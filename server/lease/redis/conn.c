@@ -163,7 +163,6 @@ static void greeting_reply(struct redis_conn *c, const struct redis_op *op, cons
 	if (redis_wire_head(&c->wire))
 		return;
 	c->state = UP;
-	c->backoff_ns = BACKOFF_MIN;
 	loop_timer_stop(&c->timer);
 	c->events->on_state(c->arg, true, false, "connected");
 }
@@ -177,6 +176,9 @@ static void command_reply(struct redis_conn *c, const struct redis_op *op, const
 		redis_conn_kick(c);
 		return;
 	}
+	/* Not at the greeting already: a Redis that is too slow for every command is asked ever more rarely. */
+	if (r->type != REDIS_REPLY_ERROR)
+		c->backoff_ns = BACKOFF_MIN;
 	bool drop = c->events->on_reply(c->arg, op, r);
 	redis_wire_pop(&c->wire);
 	if (drop) {

@@ -60,9 +60,10 @@ static const char keyed_sql[] = INPUT
 	"SELECT count(*) FROM m";
 
 static const char found_sql[] =
-	"SELECT i.ord, t.seq, x.task_id, x.hash = i.hash AS same, CASE WHEN i.eager THEN EXISTS (SELECT FROM running r WHERE "
-	"r.task_id = i.id AND r.attempt = 1 OFFSET 0) ELSE false END FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::bytea[], "
-	"$5::bool[]) AS i(ord, id, key, hash, eager) LEFT JOIN LATERAL (SELECT t.seq FROM task t WHERE t.id = i.id OFFSET 0) t ON true "
+	"SELECT i.ord, t.seq, x.task_id, x.hash = i.hash AS same, CASE WHEN i.worker IS NOT NULL THEN EXISTS (SELECT FROM running r "
+	"WHERE r.task_id = i.id AND r.attempt = 1 AND (r.worker = i.worker COLLATE \"C\") IS TRUE AND r.session = i.session OFFSET 0) "
+	"ELSE false END FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::int8[]) "
+	"AS i(ord, id, key, hash, worker, session) LEFT JOIN LATERAL (SELECT t.seq FROM task t WHERE t.id = i.id OFFSET 0) t ON true "
 	"LEFT JOIN LATERAL (SELECT x.task_id, x.hash FROM idempotency x WHERE x.key = i.key COLLATE \"C\" OFFSET 0) x ON true";
 
 static int32_t size_of(const struct store_insert *o) { return o->group_n > 1 ? o->group_n : 1; }
@@ -200,7 +201,8 @@ static bool build_found(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->task.id.b);
 		pg_text(ps, 2, o->idempotency_key);
 		pg_bytea(ps, 3, o->idempotency_key ? o->idempotency_hash : NULL, sizeof(o->idempotency_hash));
-		pg_bool(ps, 4, o->eager.worker != NULL);
+		pg_text(ps, 4, o->eager.worker);
+		pg_int8(ps, 5, o->eager.session);
 	}
 	return true;
 }
@@ -264,5 +266,5 @@ const struct pg_stmt pg_insert_stmts[4] = {
 	{plain_sql, COLUMNS, build_plain, read_plain},
 	{keys_sql, "tyu", build_keys, read_nothing},
 	{keyed_sql, COLUMNS, build_keyed, read_nothing},
-	{found_sql, "4utyb", build_found, read_found},
+	{found_sql, "4utyt8", build_found, read_found},
 };

@@ -104,6 +104,8 @@ struct pg_conn_ops {
 	void (*on_ready)(void *arg, struct pg_conn *c);
 	/* After every batch was handed to pg_batch_on_lost. The connection comes again by itself. */
 	void (*on_lost)(void *arg, struct pg_conn *c, const char *text);
+	/* It is about to be lost because nothing was heard for too long. */
+	void (*on_silent)(void *arg);
 	void (*on_room)(void *arg); /* a batch came back, or what waited to be written was */
 };
 

@@ -495,8 +495,10 @@ static void on_timer(struct loop_timer *t)
 		/* It may be this process that stood still. */
 		loop_timer_set(t, loop_now_mono_ns(c->loop) + patience(c) - c->cfg->statement_timeout_ns);
 		on_socket(c, LOOP_READ);
-		if (c->state == READY && c->n_batches && c->progress_mono_ns == before)
+		if (c->state == READY && c->n_batches && c->progress_mono_ns == before) {
+			c->ops->on_silent(c->arg);
 			lose(c, "no answer within the statement timeout");
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ static const char settings[] =
 	"current_setting('server_version_num'), current_setting('server_encoding'), "
 	HAS_SCHEMA;
 
-static const char locking[] = "BEGIN; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
+/* Making the schema may take longer than a statement of ours may. */
+static const char locking[] = "BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
 static const char versions[] = "SELECT value FROM reins.meta WHERE key = 'schema'";
 static const char identity[] = "SELECT reins.make_partitions(2); "
 	"SELECT (SELECT value FROM reins.meta WHERE key = 'store_id'), (SELECT value FROM reins.meta WHERE key = 'move_from')";

@@ -156,6 +156,17 @@ static void on_lost(void *arg, struct pg_conn *c, const char *text)
 	mark(s);
 }
 
+/* A connection with nothing on its way would find out only when it is used, and until then the store would count as there. */
+static void on_silent(void *arg)
+{
+	struct pg_store *s = arg;
+	for (int i = 0; i < s->cfg.connections; i++)
+		if (pg_conn_ready(s->conns[i]) && !pg_conn_in_flight(s->conns[i])) {
+			pg_conn_give_up(s->conns[i], "another connection fell silent");
+			pg_conn_flush(s->conns[i]);
+		}
+}
+
 static void on_room(void *arg) { mark(arg); }
 
 void pg_store_lost(struct pg_store *s, struct pg_batch *b, const char *text)
@@ -385,7 +396,7 @@ static void store_pg_free(struct store *base)
 }
 
 static const struct store_ops ops = {.submit = submit, .free = store_pg_free};
-static const struct pg_conn_ops conn_ops = {.on_ready = on_ready, .on_lost = on_lost, .on_room = on_room};
+static const struct pg_conn_ops conn_ops = {.on_ready = on_ready, .on_lost = on_lost, .on_silent = on_silent, .on_room = on_room};
 
 int pg_store_new(struct loop *loop, const struct pg_store_config *cfg, struct store **ret)
 {
