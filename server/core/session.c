@@ -405,7 +405,7 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 	if (!w || !w->opening || w->opening->peer != ev->peer)
 		return;
 	struct hello *h = w->opening, *next = w->next;
-	w->opening = w->next = NULL;
+	w->next = NULL;
 	c->n_opening--;
 	if (ev->opened.ok) {
 		apply(c, w, h, ev);
@@ -414,6 +414,8 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 	} else {
 		hello_close(c, h, CORE_CLOSE_AWAY);
 	}
+	/* Not before: a worker whose lease has run out meanwhile is forgotten with its last job, unless it is opening. */
+	w->opening = NULL;
 	if (next != h)
 		hello_free(c, h);
 	if (next)

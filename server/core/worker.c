@@ -190,6 +190,7 @@ struct worker *worker_new(struct core *c, const char *id)
 
 void worker_free(struct worker *w)
 {
+	assert(w->timer.at == NEVER);
 	free(w->id);
 	free(w);
 }

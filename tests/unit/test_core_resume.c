@@ -129,6 +129,14 @@ static void test_hellos_elsewhere(void **state)
 	   { "hello p11 w1 resumes=3 no=0 other", "" });
 }
 
+/* Its list ends the worker's last job after the lease: it is not forgotten then, since the next hello waits. */
+static void test_opened_after_the_lease(void **state)
+{
+	GO(WORKER, RUNNING, { "bye p1", "" }, { "hello p2 w1", "open w1 p2" },
+	   { "wait 30; hello p3 w1; opened p2 w1 #2 requeue=t1/1", "close p2 replaced; open w1 p3" },
+	   { "wait 1", "" }, { "opened p3 w1 #3", "welcome p3 w1#3; preempt t1/2 w1#3" });
+}
+
 /* It waited on the way while its process went on with another. */
 static void test_late_hello(void **state)
 {
@@ -280,7 +288,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_goes_on), TEST(test_before_the_old_end), TEST(test_what_never_arrived), TEST(test_seen_from_the_start),
 		TEST(test_stops_are_said_again), TEST(test_recalled_exclusives), TEST(test_opening_that_failed),
-		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait), TEST(test_not_for_ever), TEST(test_lapsed),
+		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_opened_after_the_lease), TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait), TEST(test_not_for_ever), TEST(test_lapsed),
 		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count),
 		FEW(test_judged_by_its_own), FEW(test_resumed_keeps_its_own),
 		cmocka_unit_test_teardown(test_no_longer_than_a_day, done),
