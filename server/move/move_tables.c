@@ -3,6 +3,7 @@
  *
  *   ended.seq                 only in SQLite, where it is the task's rowid
  *   worker.instance_session   only in Postgres: no later than session, so 1 says "this instance is known"
+ *   worker.hello, hello_sent  stay (the latter only in Postgres): the order of Hellos begins anew as well
  *   log_task, meta.bytes      only in SQLite: sums over `log`
  *   master                    stays: masters of the new store begin anew
  *

@@ -94,6 +94,17 @@ class Silent:
             pass
 
 
+@pytest.fixture(autouse=True)
+def runs_afterwards(servers, make_cluster):
+    """Of a test that failed halfway as well: other tests have this Postgres too."""
+    yield
+    postgres = servers[0]
+    if not postgres._answers():
+        if postgres.process:
+            postgres.stop('immediate')
+        postgres.start()
+
+
 # ---- S33, S34 ----
 
 
