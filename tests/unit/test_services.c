@@ -230,6 +230,7 @@ static int tear_down(void **state)
 		answer(container_of(n, struct store_op, node), STORE_UNAVAILABLE);
 	lease_free(T.lease);
 	engine_free(T.engine);
+	rpc_done(&T.rpc);
 	loop_turn(T.loop, false);
 	loop_turn(T.loop, false);
 	loop_free(T.loop);
