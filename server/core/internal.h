@@ -38,6 +38,7 @@ void timer_set(struct core *c, struct timer *t, int64_t at);
 struct core_effect *emit(struct core *c, enum core_effect_type type);
 struct core_effect *emit_worker(struct core *c, enum core_effect_type type, const struct worker *w);
 void *emit_alloc(struct core *c, size_t n);
+const char *emit_text(struct core *c, const char *text); /* a copy */
 void emit_close(struct core *c, uint64_t peer, enum core_close_code code);
 void emit_stop(struct core *c, const struct worker *w, struct core_attempt at, enum core_stop_reason why);
 void emit_lease_beat(struct core *c, struct worker *w);
