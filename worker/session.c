@@ -299,7 +299,6 @@ int session_open(struct session *s, struct grpc_channel *ch)
 	s->last_dispatch = 0;
 	s->heartbeat_number = s->acked_number = 0;
 	s->heartbeat_due = false;
-	s->hellos++;
 	s->was_unsettled = s->unsettled;
 	s->unsettled = true;
 	memset(s->sent, 0, sizeof(s->sent));

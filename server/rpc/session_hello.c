@@ -134,14 +134,13 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
-	if (m->resumes_session < 0 || m->hello_number < 0)
-		return session_bad_message(s, "hello: resumes_session or hello_number below 0");
+	if (m->resumes_session < 0)
+		return session_bad_message(s, "hello.resumes_session: below 0; 0 is none");
+	if (m->hello_number < 0)
+		return session_bad_message(s, "hello.hello_number: below 0; 0 is not counted");
 	ev->hello.resumes = m->resumes_session;
 	ev->hello.number = m->hello_number;
 	ev->hello.no_other = m->no_other;
-	if (m->order < 0)
-		return session_bad_message(s, "hello.order: below 0");
-	ev->hello.order = m->order;
 	s->next_process = m->resumes_session == 0;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)

@@ -23,16 +23,14 @@ def two(make_cluster):
 
 def test_a_hello_that_was_held_up(two, make_worker):
     first, second, relay = two
-    worker = make_worker(second, "w-held", slots=4, policy=hold, order=1)
+    worker = make_worker(second, "w-held", slots=4, policy=hold)
     refs = [worker.wait_dispatch(second.submit().id)]
     # It tries m1, which does not get through to the store, and goes back to m2, where it is given more.
     relay.partition()
     worker.address = first.address
-    worker.hello["order"] = 2
     worker.begin()
     wait_for(lambda: b"w-held" in relay.held_back(), "the statement is on its way")
     worker.address = second.address
-    worker.hello["order"] = 3
     worker.connect()
     refs.append(worker.wait_dispatch(second.submit().id))
     session = worker.session

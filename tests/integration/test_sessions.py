@@ -267,7 +267,7 @@ def test_two_streams_of_one_instance(cluster, make_worker):
     old = worker.stream
     again = FakeWorker(cluster.address, "w1", instance=worker.instance, policy=hold)
     try:
-        again.held[ref], again.hellos = worker.held[ref], worker.hellos
+        again.held[ref], again.hello_number = worker.held[ref], worker.hello_number
         again.connect(resumes=worker.session)
         assert worker.wait_over(old) == grpc.StatusCode.ABORTED
         assert ref in again.stream.adopted
