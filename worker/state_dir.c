@@ -172,9 +172,10 @@ static void count_process(struct state_dir *d)
 	(void)replace_small(d->fd, "process", text);
 }
 
-int64_t state_dir_next_hello(struct state_dir *d)
+int64_t state_dir_next_hello(struct state_dir *d, bool refused)
 {
-	return ++d->hellos;
+	d->hellos = max_i64(d->hellos + 1, refused ? clock_wall_us() : 0);
+	return d->hellos;
 }
 
 int state_dir_open(struct state_dir *d, const char *path, const char *worker_id, char *err, size_t cap)

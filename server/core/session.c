@@ -397,7 +397,7 @@ void session_on_hello(struct core *c, const struct core_event *ev)
 		w = worker_new(c, ev->hello.worker);
 	if (is_late(w, h)) {
 		hello_free(c, h);
-		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
+		emit_close(c, ev->peer, CORE_CLOSE_AWAY);
 		return;
 	}
 	count_hello(w, h);

@@ -132,8 +132,8 @@ static void test_hellos_elsewhere(void **state)
 /* It waited on the way while its process went on with another. */
 static void test_late_hello(void **state)
 {
-	GO(WORKER, { "bye p1", "" }, { "hello p3 w1 resumes=1 no=3", "open w1 p3" }, { "hello p2 w1 resumes=1 no=2", "close p2 unavailable" },
-	   { "opened p3 w1 #2", "welcome p3 w1#2" }, { "hello p4 w1 resumes=1 no=3", "close p4 unavailable" }, { "hb p3 n=1", "hback p3 n=1" },
+	GO(WORKER, { "bye p1", "" }, { "hello p3 w1 resumes=1 no=3", "open w1 p3" }, { "hello p2 w1 resumes=1 no=2", "close p2 away" },
+	   { "opened p3 w1 #2", "welcome p3 w1#2" }, { "hello p4 w1 resumes=1 no=3", "close p4 away" }, { "hb p3 n=1", "hback p3 n=1" },
 	   /* of a process that has no session yet the store says whether it is late */
 	   { "hello p5 w1 no=1", "open w1 p5" });
 }
@@ -142,7 +142,7 @@ static void test_late_hello(void **state)
 static void test_not_late(void **state)
 {
 	GO({ "hello p1 w1 no=700000000", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, { "bye p1", "" },
-	   { "hello p2 w1 resumes=2 no=100000000", "close p2 unavailable" },
+	   { "hello p2 w1 resumes=2 no=100000000", "close p2 away" },
 	   { "hello p3 w1 resumes=2 no=99999999", "open w1 p3" }, { "opened p3 w1 #3", "welcome p3 w1#3" },
 	   { "hello p4 w1 resumes=3 no=2 inst=9", "open w1 p4" });
 }
