@@ -165,7 +165,7 @@ static void count_process(struct state_dir *d)
 	d->hellos = clock_wall_us();
 	if (read_small(d->fd, "process", text, sizeof(text)) > 0) {
 		text[strcspn(text, "\n")] = '\0';
-		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 2)
+		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 4)
 			d->hellos = max_i64(d->hellos, before + HELLOS_MAX);
 	}
 	snprintf(text, sizeof(text), "%" PRId64 "\n", d->hellos);
