@@ -137,8 +137,8 @@ void hello_close(struct core *c, struct hello *h, enum core_close_code code);
 void session_on_deposed(struct core *c, const struct core_event *ev);
 
 /* ---- fleet.c ---- */
-/* H and L of the session that is opened for `h`; the session counts as opening. */
-void fleet_pace(struct core *c, struct hello *h);
+/* H and L of the session of `w` that is opened for `h`; without an old stream it counts as opening. */
+void fleet_pace(struct core *c, const struct worker *w, struct hello *h);
 
 /* ---- job.c ---- */
 struct job *job_by_task(const struct core *c, const struct uuid *task);

@@ -112,7 +112,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 {
 	w->opening = h;
 	worker_refresh(c, w, false);
-	fleet_pace(c, h);
+	fleet_pace(c, w, h);
 	struct core_effect *f = emit_worker(c, CORE_DO_SESSION_OPEN, w);
 	uint8_t *instance = emit_alloc(c, CORE_INSTANCE_LEN);
 	memcpy(instance, h->instance, CORE_INSTANCE_LEN);
@@ -419,7 +419,7 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 		return;
 	struct hello *h = w->opening, *next = w->next;
 	w->opening = w->next = NULL;
-	c->n_opening--;
+	c->n_opening -= h->counted;
 	if (ev->opened.ok) {
 		apply(c, w, h, ev);
 	} else if (!c->store_up && !next && !h->dead) {

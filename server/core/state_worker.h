@@ -46,6 +46,7 @@ struct hello {
 	int64_t resumes, number;  /* see CORE_EV_HELLO */
 	bool no_other, alone;     /* alone: nobody else can have opened a newer session for its process */
 	int64_t heartbeat_ns, lease_ns; /* of the session that is opened for it */
+	bool counted;             /* in core.n_opening */
 	int64_t wait_until;       /* while the store is away */
 };
 

@@ -253,6 +253,22 @@ static void test_openings_count(void **state)
 	GO({ "opened p5 v5 #1", "welcome p5 v5#1 H=4 L=20" }, { "opened p4 v4 #1", "welcome p4 v4#1" });
 }
 
+/* Who comes again before its old stream has ended is one of them, not two. */
+static void test_counted_once(void **state)
+{
+	for (int i = 1; i <= 4; i++) {
+		char words[60];
+		snprintf(words, sizeof(words), "welcome p%d v%d#1", i, i);
+		opens(i, i, words);
+	}
+	for (int i = 1; i <= 4; i++) {
+		char words[60];
+		snprintf(words, sizeof(words), "close p%d replaced; welcome p%d v%d#1", i, i + 10, i);
+		opens(i + 10, i, words);
+	}
+	opens(15, 5, "welcome p15 v5#1 H=4 L=20");
+}
+
 /* Each session is judged by what it was told; its attempts by no less, and a longer one of their own. */
 static void test_judged_by_its_own(void **state)
 {
@@ -299,7 +315,7 @@ int main(void)
 		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_not_late),
 		TEST(test_not_late_for_a_stranger), TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait),
 		TEST(test_not_for_ever), TEST(test_lapsed),
-		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count),
+		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count), FEW(test_counted_once),
 		FEW(test_judged_by_its_own), FEW(test_resumed_keeps_its_own),
 		cmocka_unit_test_teardown(test_no_longer_than_a_day, done),
 	};
