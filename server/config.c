@@ -43,7 +43,8 @@ static const struct setting table[] = {
 	  .help = "What these may hold in memory." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
-	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:", .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
+	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:",
+	  .help = "Before every key in Redis. Of one store only: keys without a row in it are deleted." },
 	{ "redis-timeout", SETTING_DURATION, S(redis_timeout_ns), NULL, "50ms", NS_PER_MS, 60 * NS_PER_S,
 	  .help = "After this long without an answer Redis counts as down and work goes on without it." },
 	{ "task-key-ttl", SETTING_DURATION, S(task_key_ttl_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,
@@ -67,9 +68,11 @@ static const struct setting table[] = {
 	{ "reconcile-interval", SETTING_DURATION, S(reconcile_interval_ns), NULL, "2s", 100 * NS_PER_MS, 3600 * NS_PER_S,
 	  .help = "PendingTaskReconciler: how often pending rows are looked for that nobody told us of." },
 	{ "master-ttl", SETTING_DURATION, S(master_ttl_ns), NULL, "30s", NS_PER_S, 86400 * NS_PER_S,
-	  .help = "A master that shows no life in the store for this long has its workers' tasks judged by others, a lease later. At least twice heartbeat-interval." },
+	  .help = "A master that shows no life in the store for this long has its workers' tasks judged by others, a lease later. "
+		  "At least twice heartbeat-interval." },
 	{ "master-ttl-exclusive", SETTING_DURATION, S(master_ttl_exclusive_ns), NULL, "120s", NS_PER_S, 86400 * NS_PER_S,
-	  .help = "The same for exclusive tasks. A master that can't write to the store stops renewing their leases after 0.9 of it. At least master-ttl." },
+	  .help = "The same for exclusive tasks. A master that can't write to the store stops renewing their leases after 0.9 of it. "
+		  "At least master-ttl." },
 	{ "lost-limit", SETTING_INT, S(lost_limit), NULL, "3", 1, 1000,
 	  .help = "The loss of a worker with this number makes the task FAILED." },
 	{ "window", SETTING_INT, S(window), NULL, "20000", 100, 10000000, .help = "Ready tasks kept in memory, over all queues." },
@@ -147,8 +150,8 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 		return -1;
 	}
 	if (c->master_ttl_ns / 2 < c->heartbeat_interval_ns) {
-		snprintf(ret_err, cap, "master-ttl: less than twice the heartbeat-interval, at which masters beat too; one that is late once "
-			 "would lose its workers to another");
+		snprintf(ret_err, cap, "master-ttl: less than twice the heartbeat-interval, at which masters beat too; one that is late "
+			 "once would lose its workers to another");
 		return -1;
 	}
 	if (c->master_ttl_exclusive_ns < c->master_ttl_ns) {

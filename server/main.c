@@ -339,8 +339,9 @@ static void on_stop(void *arg, int signo)
 		 signo);
 	notify_stopping();
 	rpc_drain(&s->rpc);
-	grpc_server_drain(s->grpc, loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns, on_grpc_drained);
-	http1_server_drain(s->http1, on_http1_drained);
+	int64_t deadline = loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns;
+	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
+	http1_server_drain(s->http1, deadline, on_http1_drained);
 }
 
 static void tell_reloaded(const struct server *s)

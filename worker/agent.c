@@ -323,8 +323,8 @@ void agent_reload(struct agent *a)
 static void forget(struct agent *a)
 {
 	size_t outcomes = a->attempts->n_held - a->attempts->n_busy;
-	log_warn("worker", NULL, "giving up what is left here of the store %s: %zu attempts that run, %zu outcomes that no master has answered",
-		 a->state.store_id[0] ? a->state.store_id : "(none)", a->attempts->n_busy, outcomes);
+	log_warn("worker", NULL, "giving up what is left here of the store %s: %zu attempts that run, %zu outcomes that no master "
+		 "has answered", a->state.store_id[0] ? a->state.store_id : "(none)", a->attempts->n_busy, outcomes);
 	a->leaving = ENDING;
 	attempts_give_up(a->attempts, "the worker was told to forget it");
 	loop_mark(a->loop, &a->dirty);

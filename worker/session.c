@@ -217,7 +217,8 @@ static void on_status(void *arg, const struct grpc_status *status)
 	struct session *s = stream->session;
 	if (s) {
 		s->call = NULL;
-		if (s->state == SESSION_HELLO && status->code == STATUS_UNAVAILABLE && status->retry_after_ms > 0)
+		s->refused = s->state == SESSION_HELLO && status->code == STATUS_UNAVAILABLE && status->retry_after_ms > 0;
+		if (s->refused)
 			s->unsettled = s->was_unsettled;
 		end(s, status->code, status->message[0] ? status->message : "the master ended the stream");
 	}
@@ -299,11 +300,11 @@ int session_open(struct session *s, struct grpc_channel *ch)
 	s->last_dispatch = 0;
 	s->heartbeat_number = s->acked_number = 0;
 	s->heartbeat_due = false;
-	s->hellos++;
 	s->was_unsettled = s->unsettled;
 	s->unsettled = true;
 	memset(s->sent, 0, sizeof(s->sent));
 	session_make_hello(s);
+	s->refused = false;
 	loop_mark(s->cfg.loop, &s->dirty);
 	return 0;
 }

@@ -31,7 +31,7 @@ struct session {
 	bool blocked;               /* -EAGAIN; on_writable comes */
 
 	int64_t number, last_number; /* of this session and of the one before, as masters count */
-	int64_t hellos;             /* said by this process */
+	bool refused;               /* the newest Hello, and it opened no session */
 	bool unsettled, was_unsettled; /* a Hello since last_number may have opened a session; that, before the newest */
 	bool welcome_begun;
 	int64_t interval_ns, lease_ns;

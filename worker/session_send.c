@@ -67,9 +67,8 @@ static void fill_who(struct session *s, struct hello_parts *p, Reins__V1__Hello 
 	h->instance = s->cfg.state->instance;
 	h->store_id = s->cfg.attempts->n_held ? s->cfg.state->store_id : (char *)"";
 	h->resumes_session = s->last_number;
-	h->hello_number = s->hellos;
+	h->hello_number = state_dir_next_hello(s->cfg.state, s->refused);
 	h->no_other = !s->was_unsettled;
-	h->order = state_dir_next_hello(s->cfg.state);
 	h->slots = (int32_t)c->slots;
 	fill_resources(s->cfg.resources, p);
 	h->resources = &p->resources;

@@ -165,16 +165,17 @@ static void count_process(struct state_dir *d)
 	d->hellos = clock_wall_us();
 	if (read_small(d->fd, "process", text, sizeof(text)) > 0) {
 		text[strcspn(text, "\n")] = '\0';
-		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 2)
+		if (num_parse_i64(text, &before) == 0 && before < INT64_MAX / 4)
 			d->hellos = max_i64(d->hellos, before + HELLOS_MAX);
 	}
 	snprintf(text, sizeof(text), "%" PRId64 "\n", d->hellos);
 	(void)replace_small(d->fd, "process", text);
 }
 
-int64_t state_dir_next_hello(struct state_dir *d)
+int64_t state_dir_next_hello(struct state_dir *d, bool refused)
 {
-	return ++d->hellos;
+	d->hellos = max_i64(d->hellos + 1, refused ? clock_wall_us() : 0);
+	return d->hellos;
 }
 
 int state_dir_open(struct state_dir *d, const char *path, const char *worker_id, char *err, size_t cap)

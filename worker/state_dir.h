@@ -45,8 +45,9 @@ void state_dir_close(struct state_dir *d);
 /* Durable when it returns 0. */
 int state_dir_set_store_id(struct state_dir *d, const char *store_id) MUST_CHECK;
 
-/* Hello.order: larger than those of all before, also of earlier processes. */
-int64_t state_dir_next_hello(struct state_dir *d);
+/* Hello.hello_number: one more than the last of this process, and more than all of earlier ones.  `refused`: the last one
+ * opened no session, perhaps for its number: not below the wall clock then. */
+int64_t state_dir_next_hello(struct state_dir *d, bool refused);
 
 /* Programs will run as this user: it may pass through to attempts/ID.N/work and io, which will be its own. */
 int state_dir_open_to(struct state_dir *d, unsigned uid, unsigned gid) MUST_CHECK;

@@ -27,6 +27,7 @@ struct http1_server {
 	struct list idle, busy; /* connections; idle ones between requests, the longest first */
 	struct http1_stats stats;
 	bool draining;
+	struct loop_timer deadline; /* of that */
 	void (*on_drained)(void *app);
 	struct loop_dirty drained;
 	struct loop_grave grave;
@@ -399,11 +400,20 @@ void http1_server_adopt(struct http1_server *s, struct stream *stream, const voi
 	loop_mark(s->loop, &c->dirty);
 }
 
+static void close_all(struct list *conns)
+{
+	list_each(it, conns)
+		conn_close(container_of(it, struct http1_conn, node));
+}
+
+static void on_drain_deadline(struct loop_timer *t) { close_all(&container_of(t, struct http1_server, deadline)->busy); }
+
 static void on_all_gone(struct loop_dirty *d)
 {
 	struct http1_server *s = container_of(d, struct http1_server, drained);
 	if (s->stats.connections || !s->on_drained)
 		return;
+	loop_timer_stop(&s->deadline);
 	void (*on_drained)(void *) = s->on_drained;
 	s->on_drained = NULL;
 	on_drained(s->cfg.app);
@@ -419,16 +429,17 @@ int http1_server_new(struct loop *loop, const struct http1_server_config *cfg, s
 	list_init(&s->idle);
 	list_init(&s->busy);
 	loop_dirty_init(&s->drained, LOOP_WORK, on_all_gone);
+	loop_timer_init(&s->deadline, loop, on_drain_deadline);
 	*ret = s;
 	return 0;
 }
 
-void http1_server_drain(struct http1_server *s, void (*on_drained)(void *app))
+void http1_server_drain(struct http1_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app))
 {
 	s->draining = true;
 	s->on_drained = on_drained;
-	list_each(it, &s->idle)
-		conn_close(container_of(it, struct http1_conn, node));
+	close_all(&s->idle);
+	loop_timer_set(&s->deadline, deadline_mono_ns);
 	loop_mark(s->loop, &s->drained);
 }
 
@@ -439,10 +450,9 @@ void http1_server_free(struct http1_server *s)
 	if (!s)
 		return;
 	s->draining = false;
-	struct list *lists[] = { &s->idle, &s->busy };
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-		list_each(it, lists[i])
-			conn_close(container_of(it, struct http1_conn, node));
+	close_all(&s->idle);
+	close_all(&s->busy);
+	loop_timer_stop(&s->deadline);
 	loop_unmark(&s->drained);
 	loop_bury(s->loop, &s->grave, server_bury);
 }

@@ -50,8 +50,9 @@ struct http1_server_config {
 int http1_server_new(struct loop *loop, const struct http1_server_config *cfg, struct http1_server **ret) MUST_CHECK;
 /* Takes an open stream over, with what was read of it already (64 KiB at most).  Always: one that can't be kept is closed. */
 void http1_server_adopt(struct http1_server *s, struct stream *stream, const void *data, size_t len);
-/* Idle connections are closed, the others after their present answer; on_drained once, when all are gone, from the loop. */
-void http1_server_drain(struct http1_server *s, void (*on_drained)(void *app));
+/* Idle connections are closed, the others after their present answer, or at the deadline: a peer may be slow to send or to
+ * read.  on_drained once, when all are gone, from the loop. */
+void http1_server_drain(struct http1_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app));
 /* Closes everything at once. The memory goes at the end of the turn. NULL-safe. */
 void http1_server_free(struct http1_server *s);
 

@@ -38,10 +38,8 @@ static void send_take_back(struct core *c, struct job *j)
 	f->session = j->session;
 	f->cause = j->cause;
 	f->counted = j->counted;
-	if (j->cause == CORE_CAUSE_REFUSED && j->refusal) {
-		size_t size = strlen(j->refusal) + 1;
-		f->text = memcpy(emit_alloc(c, size), j->refusal, size);
-	}
+	if (j->cause == CORE_CAUSE_REFUSED && j->refusal)
+		f->text = emit_text(c, j->refusal);
 	j->tb = TB_IN_FLIGHT;
 }
 

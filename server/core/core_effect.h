@@ -38,8 +38,8 @@ enum core_effect_type {
 
 enum core_close_code {
 	CORE_CLOSE_REPLACED,    /* a newer session of this worker id */
-	CORE_CLOSE_UNAVAILABLE, /* come again: nothing was heard for a whole lease */
-	CORE_CLOSE_AWAY,        /* come again: the store is away, and no session was opened for this hello */
+	CORE_CLOSE_UNAVAILABLE, /* come again: nothing was heard for a whole lease, or others may judge the session by now */
+	CORE_CLOSE_AWAY,        /* come again: no session was opened for this hello. The store is away, or had a newer one */
 	CORE_CLOSE_LIMIT,       /* too many workers or attempts */
 	CORE_CLOSE_PROTOCOL,    /* message out of order */
 };
@@ -60,7 +60,7 @@ struct core_effect {
 	int64_t heartbeat_ns;    /* WELCOME: H */
 	bool resumed;            /* WELCOME */
 	int32_t slots;           /* PREEMPT */
-	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's order */
+	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's, see CORE_EV_HELLO */
 	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */

@@ -45,6 +45,9 @@ enum core_event_type {
 	CORE_EV_TIME,           /* nothing but the time */
 };
 
+/* Longer than any hello or statement is on its way; what seems older comes of a clock that was set back. */
+#define CORE_HELD_UP_US 600000000
+
 enum core_insert_verdict { CORE_INSERT_CREATED, CORE_INSERT_EXISTS, CORE_INSERT_FAILED };
 enum core_preempt_verdict { CORE_PREEMPT_OK, CORE_PREEMPT_FULL, CORE_PREEMPT_NEWER_SESSION, CORE_PREEMPT_DOWN };
 enum core_claim_verdict {
@@ -105,8 +108,8 @@ struct core_event {
 	int64_t due_in_ns;     /* SUBMIT, INSERTED, READY: > 0: not ready before; the core then asks DUE in time */
 	/* INSERTED, READY: > 0: one of these fails if nobody was given it by then; the core then asks EXPIRE in time */
 	int64_t expires_in_ns;
-	/* SUBMIT; INSERTED (the submit's, with seq, and attempt 1 when it was inserted as RUNNING); CLAIMED when won (the row); TAKEN_BACK and RECORDED
-	 * (ready row when PENDING again) */
+	/* SUBMIT; INSERTED (the submit's, with seq, and attempt 1 when it was inserted as RUNNING); CLAIMED when won (the row);
+	 * TAKEN_BACK and RECORDED (ready row when PENDING again) */
 	struct core_task task;
 	struct core_attempt at; /* ACCEPTED REFUSED OUTCOME RECORDED PREEMPTED CLAIMED TAKEN_BACK CANCEL_WISH GONE */
 	const char *text;      /* REFUSED: the worker's words, for people; NULL: none */
@@ -144,9 +147,8 @@ struct core_event {
 			bool in_process;     /* tasks die with the worker's process: disconnect-grace */
 			bool draining;
 			int64_t resumes;     /* newest session that this same process had; 0: none */
-			int64_t number;      /* counts the process's hellos, from 1; 0: it does not count */
+			int64_t number;      /* grows with the worker's hellos, by one within a process; 0: not counted */
 			bool no_other;       /* no hello since that session has opened another */
-			int64_t order; /* grows with the worker's hellos, over all masters; 0: not counted */
 		} hello;
 		struct {
 			const char *worker; /* of the effect: the peer may be gone by now */

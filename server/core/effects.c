@@ -64,6 +64,12 @@ void *emit_alloc(struct core *c, size_t n)
 	return p;
 }
 
+const char *emit_text(struct core *c, const char *text)
+{
+	size_t size = strlen(text) + 1;
+	return memcpy(emit_alloc(c, size), text, size);
+}
+
 struct core_effect *emit(struct core *c, enum core_effect_type type)
 {
 	struct core_effects *e = c->out;

@@ -19,10 +19,11 @@ static size_t size_now(struct core *c)
 	return c->fleet.size;
 }
 
-void fleet_pace(struct core *c, struct hello *h)
+void fleet_pace(struct core *c, const struct worker *w, struct hello *h)
 {
 	int64_t factor = 1;
-	c->n_opening++;
+	h->counted = !w->peer; /* whose old stream still stands is among the connected */
+	c->n_opening += h->counted;
 	if (c->cfg.heartbeat_rate > 0) {
 		int64_t fit = max_i64(1, c->cfg.heartbeat_rate * c->cfg.heartbeat_ns / NS_PER_S);
 		factor = ((int64_t)size_now(c) + fit - 1) / fit;

@@ -38,6 +38,7 @@ void timer_set(struct core *c, struct timer *t, int64_t at);
 struct core_effect *emit(struct core *c, enum core_effect_type type);
 struct core_effect *emit_worker(struct core *c, enum core_effect_type type, const struct worker *w);
 void *emit_alloc(struct core *c, size_t n);
+const char *emit_text(struct core *c, const char *text); /* a copy */
 void emit_close(struct core *c, uint64_t peer, enum core_close_code code);
 void emit_stop(struct core *c, const struct worker *w, struct core_attempt at, enum core_stop_reason why);
 void emit_lease_beat(struct core *c, struct worker *w);
@@ -136,8 +137,8 @@ void hello_close(struct core *c, struct hello *h, enum core_close_code code);
 void session_on_deposed(struct core *c, const struct core_event *ev);
 
 /* ---- fleet.c ---- */
-/* H and L of the session that is opened for `h`; the session counts as opening. */
-void fleet_pace(struct core *c, struct hello *h);
+/* H and L of the session of `w` that is opened for `h`; without an old stream it counts as opening. */
+void fleet_pace(struct core *c, const struct worker *w, struct hello *h);
 
 /* ---- job.c ---- */
 struct job *job_by_task(const struct core *c, const struct uuid *task);

@@ -78,12 +78,6 @@ static bool runs_here(const struct core *c, const struct core_owner *o)
 	return j && job_owns(j) && strcmp(j->worker->id, o->worker) == 0;
 }
 
-static const char *copy(struct core *c, const char *text)
-{
-	size_t size = strlen(text) + 1;
-	return memcpy(emit_alloc(c, size), text, size);
-}
-
 void keys_on_page(struct core *c, const struct core_event *ev)
 {
 	if (!ev->keys.ok) {
@@ -91,14 +85,14 @@ void keys_on_page(struct core *c, const struct core_event *ev)
 		return;
 	}
 	for (size_t i = 0; i < ev->keys.n_hashes; i++)
-		emit(c, CORE_DO_DROP_HASH)->worker = copy(c, ev->keys.hashes[i]);
+		emit(c, CORE_DO_DROP_HASH)->worker = emit_text(c, ev->keys.hashes[i]);
 	struct core_owner *doubtful = emit_alloc(c, ev->keys.n * sizeof(*doubtful));
 	size_t n = 0;
 	for (size_t i = 0; i < ev->keys.n; i++) {
 		if (runs_here(c, &ev->keys.at[i]))
 			continue;
 		doubtful[n] = ev->keys.at[i];
-		doubtful[n].worker = copy(c, doubtful[n].worker);
+		doubtful[n].worker = emit_text(c, doubtful[n].worker);
 		n++;
 	}
 	if (!n) {
@@ -120,7 +114,7 @@ void keys_on_runs(struct core *c, const struct core_event *ev)
 		struct core_effect *f = emit(c, CORE_DO_DISOWN);
 		f->at = o->at;
 		f->session = o->session;
-		f->worker = copy(c, o->worker);
+		f->worker = emit_text(c, o->worker);
 	}
 	next_page(c, ev->runs.ok ? ev->runs.next : 0);
 }

@@ -199,12 +199,6 @@ static void compare(struct core *c, struct worker *w, const struct core_stray *r
 
 /* ---- rows of sessions that nobody here holds ---- */
 
-static char *keep_text(struct core *c, const char *text)
-{
-	size_t size = strlen(text) + 1;
-	return memcpy(emit_alloc(c, size), text, size);
-}
-
 static void take_back(struct core *c, const struct core_stray *row)
 {
 	struct core_effect *f = emit(c, CORE_DO_TAKE_BACK);
@@ -215,7 +209,7 @@ static void take_back(struct core *c, const struct core_stray *row)
 	f = emit(c, CORE_DO_RELEASE);
 	f->at = row->at;
 	f->session = row->session;
-	f->worker = keep_text(c, row->worker);
+	f->worker = emit_text(c, row->worker);
 	keys_expect(c);
 }
 
@@ -233,7 +227,7 @@ static bool silent(struct core *c, struct stray *s, const struct core_stray *row
 	s->asked = true;
 	c->recovery.n_hb++;
 	struct core_effect *f = emit(c, CORE_DO_ASK_HB);
-	f->worker = keep_text(c, row->worker);
+	f->worker = emit_text(c, row->worker);
 	f->session = row->session;
 	return false;
 }
@@ -246,7 +240,7 @@ static void take_over(struct core *c, struct other *o)
 #endif
 	o->asking = true;
 	struct core_effect *f = emit(c, CORE_DO_TAKE_OVER);
-	f->master = keep_text(c, o->id);
+	f->master = emit_text(c, o->id);
 	f->incarnation = o->incarnation;
 	f->beat = o->beat;
 }

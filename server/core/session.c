@@ -91,7 +91,6 @@ static struct hello *hello_copy(struct core *c, const struct core_event *ev)
 	h->resumes = ev->hello.resumes;
 	h->number = ev->hello.number;
 	h->no_other = ev->hello.no_other;
-	h->order = ev->hello.order;
 	h->heard = c->now;
 	h->wait_until = c->now + HELLO_WAIT_NS;
 	h->n_held = ev->hello.n_held;
@@ -113,7 +112,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 {
 	w->opening = h;
 	worker_refresh(c, w, false);
-	fleet_pace(c, h);
+	fleet_pace(c, w, h);
 	struct core_effect *f = emit_worker(c, CORE_DO_SESSION_OPEN, w);
 	uint8_t *instance = emit_alloc(c, CORE_INSTANCE_LEN);
 	memcpy(instance, h->instance, CORE_INSTANCE_LEN);
@@ -122,7 +121,7 @@ static void open_session(struct core *c, struct worker *w, struct hello *h)
 		memcpy(held, h->held, h->n_held * sizeof(*held));
 	f->instance = instance;
 	f->session = 0;
-	f->number = h->order;
+	f->number = h->number;
 	f->peer = h->peer;
 	f->lease_ns = h->lease_ns;
 	f->held = held;
@@ -136,6 +135,12 @@ void hello_close(struct core *c, struct hello *h, enum core_close_code code)
 	h->dead = true;
 	emit_close(c, h->peer, code);
 	peer_remove(c, h->peer);
+}
+
+/* The newest session was of this one. */
+static bool same_instance(const struct worker *w, const struct hello *h)
+{
+	return memcmp(w->instance, h->instance, sizeof(w->instance)) == 0;
 }
 
 /* ---- what a session begins with ---- */
@@ -187,6 +192,7 @@ static void become(struct core *c, struct worker *w, struct hello *h, int64_t se
 {
 	worker_drop_peer(c, w, true, CORE_CLOSE_REPLACED);
 	w->hellos_missed &= w->session == session;
+	w->hello_number = same_instance(w, h) ? max_i64(w->hello_number, h->number) : h->number;
 	w->session = session;
 	w->heartbeat_ns = h->heartbeat_ns;
 	w->lease_ns = h->lease_ns;
@@ -256,8 +262,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
  * give away what goes on here. */
 static bool may_resume(const struct worker *w, const struct hello *h)
 {
-	return !w->opening && w->session && w->session == h->resumes && !w->lapsed && h->alone &&
-	       memcmp(w->instance, h->instance, sizeof(w->instance)) == 0;
+	return !w->opening && w->session && w->session == h->resumes && !w->lapsed && h->alone && same_instance(w, h);
 }
 
 /* A stop that the old stream may have swallowed. */
@@ -356,9 +361,18 @@ void session_store_back(struct core *c)
 	}
 }
 
+/* Its process, or one after it, has said a newer hello on another stream. */
+static bool is_late(const struct worker *w, const struct hello *h)
+{
+	return h->resumes && h->number && h->number <= w->hello_number && h->number >= w->hello_number - CORE_HELD_UP_US &&
+	       same_instance(w, h);
+}
+
 /* Alone: each hello of its process since the session began came here, or none of them has opened another. */
 static void count_hello(struct worker *w, struct hello *h)
 {
+	if (!same_instance(w, h))
+		return;
 	if (!h->resumes || h->number != w->hello_number + 1)
 		w->hellos_missed = h->resumes != 0;
 	h->alone = h->no_other || (h->number && !w->hellos_missed);
@@ -381,10 +395,9 @@ void session_on_hello(struct core *c, const struct core_event *ev)
 	}
 	if (!w)
 		w = worker_new(c, ev->hello.worker);
-	if (h->resumes && h->number && h->number <= w->hello_number && memcmp(w->instance, h->instance, sizeof(w->instance)) == 0) {
-		/* Late: its process has said a newer one on another stream. */
+	if (is_late(w, h)) {
 		hello_free(c, h);
-		emit_close(c, ev->peer, CORE_CLOSE_UNAVAILABLE);
+		emit_close(c, ev->peer, CORE_CLOSE_AWAY);
 		return;
 	}
 	count_hello(w, h);
@@ -406,7 +419,7 @@ void session_on_opened(struct core *c, const struct core_event *ev)
 		return;
 	struct hello *h = w->opening, *next = w->next;
 	w->next = NULL;
-	c->n_opening--;
+	c->n_opening -= h->counted;
 	if (ev->opened.ok) {
 		apply(c, w, h, ev);
 	} else if (!c->store_up && !next && !h->dead) {

@@ -197,7 +197,7 @@ struct core {
 	struct map workers, peers, pools;
 	struct list pools_all, fresh, waiting, dead;
 	size_t n_free;            /* workers in pool.free heaps */
-	size_t n_connected, n_opening; /* sessions; those on their way to one */
+	size_t n_connected, n_opening; /* sessions; workers without one on their way to it */
 	struct { size_t size; int64_t at; } fleet; /* the most of late, and when it was so */
 	uint64_t serial;
 	uint64_t pick;

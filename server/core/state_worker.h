@@ -46,8 +46,8 @@ struct hello {
 	int64_t resumes, number;  /* see CORE_EV_HELLO */
 	bool no_other, alone;     /* alone: nobody else can have opened a newer session for its process */
 	int64_t heartbeat_ns, lease_ns; /* of the session that is opened for it */
+	bool counted;             /* in core.n_opening */
 	int64_t wait_until;       /* while the store is away */
-	int64_t order;            /* over all masters; 0: not counted */
 };
 
 /* What a worker's attempts take together: sums of what clients may ask for, over as many as a worker may hold. */
@@ -63,7 +63,7 @@ struct worker {
 	int64_t session;
 	int64_t heartbeat_ns, lease_ns; /* H and L of the session: it is judged by what it was told */
 	bool lapsed;              /* leases of this session have ended: it can't go on */
-	int64_t hello_number;     /* the newest seen of its process */
+	int64_t hello_number;     /* the newest seen here of this instance */
 	bool hellos_missed;       /* of some since the session began nobody here knows what became */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	struct core_capacity capacity;

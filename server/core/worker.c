@@ -267,7 +267,7 @@ void worker_heard(struct core *c, struct worker *w, int64_t at)
 	w->heard = max_i64(w->heard, at);
 	lease_next(c, w);
 	/* One that ended while nobody could judge it is judged yet: else nothing ever forgets this worker. */
-	w->lease_at = min_i64(w->lease_at, max_i64(heard(w) + c->cfg.lease_ttl_ns, c->now));
+	w->lease_at = min_i64(w->lease_at, max_i64(heard(w) + w->lease_ns, c->now));
 	worker_timer(c, w);
 }
 

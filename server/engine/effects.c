@@ -182,8 +182,8 @@ static void on_took_over(struct store_op *sop)
 	ev->took_over.incarnation = op->take_over.ret_incarnation;
 	ev->took_over.taken = sop->result == STORE_OK && op->take_over.ret_taken;
 	if (ev->took_over.taken)
-		log_warn("master", NULL, "took over the sessions of master %s, whose beat stands still; they are judged after a whole lease",
-			 op->worker);
+		log_warn("master", NULL, "took over the sessions of master %s, whose beat stands still; they are judged after a "
+			 "whole lease", op->worker);
 }
 
 void engine_on_page(void *arg, const struct lease_page *page)
@@ -388,7 +388,7 @@ static void do_session_open(struct engine *e, const struct core_effect *x)
 	}
 	o->worker = op->worker;
 	memcpy(o->instance, x->instance, sizeof(o->instance));
-	o->hello_order = x->number;
+	o->hello_number = x->number;
 	o->master = e->master_id;
 	o->held = op->held;
 	o->n_held = x->n_held;

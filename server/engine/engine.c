@@ -174,8 +174,8 @@ static void replaced(struct engine *e)
 /* Nobody serves until the row is this process's again. */
 static void taken_over(struct engine *e)
 {
-	log_warn("master", NULL,
-		 "another master has taken over the sessions of this one, whose beat stood still: ending all streams, to go on as the next incarnation");
+	log_warn("master", NULL, "another master has taken over the sessions of this one, whose beat stood still: ending all "
+		 "streams, to go on as the next incarnation");
 	close_all(e);
 	engine_event(e, CORE_EV_DEPOSED);
 	engine_event(e, CORE_EV_STORE)->up = false;

@@ -8,7 +8,6 @@
 #define REINS_ENGINE_H
 
 #include "common/base/availability.h"
-#include "common/base/availability.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "server/core/core.h"
@@ -133,12 +132,6 @@ bool engine_ready(const struct engine *e);
 /* This master has its incarnation, and knows the store's id: it can hold sessions, also while the store is away. */
 bool engine_holds_sessions(const struct engine *e);
 bool engine_lease_up(const struct engine *e);
-const struct availability *engine_store_state(const struct engine *e);
-const struct availability *engine_lease_state(const struct engine *e);
-/* Why it is not ready, for a person; NULL: it is. Valid until the next turn. */
-const char *engine_not_ready(const struct engine *e);
-/* How often the loop was seen to have stood still. */
-int64_t engine_stalls(const struct engine *e);
 /* Since when, and why not. */
 const struct availability *engine_store_state(const struct engine *e);
 const struct availability *engine_lease_state(const struct engine *e);

@@ -66,13 +66,14 @@ static void lease_table(struct exposition *x, const struct lease *l)
 	lease_stats(l, &s);
 	exposition_one(x, "reins_lease_table_pending_commands", GAUGE, "Commands that Redis has not answered yet.", s.pending);
 	exposition_one(x, "reins_lease_table_dropped_commands_total", COUNTER,
-		       "Commands left out: Redis was down, refused them, or the limit was reached. Heartbeats put right what they would have.",
-		       s.dropped);
+		       "Commands left out: Redis was down, refused them, or the limit was reached. Heartbeats put right what they "
+		       "would have.", s.dropped);
 	exposition_one(x, "reins_lease_table_refused_commands_total", COUNTER, "Commands that Redis answered with an error.", s.refused);
 	exposition_one(x, "reins_lease_table_timeouts_total", COUNTER, "Connections given up because no reply came in time.", s.timeouts);
 	exposition_one(x, "reins_lease_table_connects_total", COUNTER, "Connections that became usable.", s.connects);
 	exposition_one(x, "reins_lease_table_missing_keys_total", COUNTER,
-		       "Heartbeats that found no key of their worker. Each worker's first does; more: keys are evicted or were flushed.", s.missing);
+		       "Heartbeats that found no key of their worker. Each worker's first does; more: keys are evicted or were "
+		       "flushed.", s.missing);
 	exposition_family(x, "reins_lease_table_command_seconds", EXPOSITION_HISTOGRAM, "From sending a command to its reply.");
 	exposition_histogram(x, NULL, &s.took);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define ATTEMPTS_MAX 200000 /* 64 bytes each */
+#define ATTEMPTS_MAX 200000 /* of all workers together; 48 bytes each */
 
 struct left {
 	struct map_node node;
@@ -45,6 +45,10 @@ void progress_drop(struct progress *p, const char *worker)
 void progress_keep(struct progress *p, const char *worker, struct progress_of *at, size_t n)
 {
 	progress_drop(p, worker);
+	if (!n) { /* what is kept is bounded by the attempts: a name alone would stay for ever */
+		free(at);
+		return;
+	}
 	size_t size = strlen(worker) + 1;
 	struct left *l = xcalloc(1, sizeof(*l) + size);
 	memcpy(l->worker, worker, size);

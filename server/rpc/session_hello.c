@@ -16,6 +16,7 @@
 #define CERT_LOOK_US (60 * INT64_C(1000000))
 #define SLOTS_MAX 10000
 #define NAMES_MAX 1000 /* of queues, and of handlers */
+#define HELLO_NUMBER_MAX (INT64_C(1) << 62) /* the next one is a number too */
 
 static int add_held(struct session *s, const struct core_attempt *ref)
 {
@@ -82,6 +83,21 @@ static char **copy_names(char *const *names, size_t n, size_t *ret_n)
 	return copies;
 }
 
+/* What its process said before this one. */
+static int hello_before(struct session *s, const Reins__V1__Hello *m)
+{
+	struct core_event *ev = &s->hello;
+	if (m->resumes_session < 0)
+		return session_bad_message(s, "hello.resumes_session: below 0; 0 is none");
+	if (m->hello_number < 0 || m->hello_number > HELLO_NUMBER_MAX)
+		return session_bad_message(s, "hello.hello_number: not from 0 to 2^62; 0 is not counted");
+	ev->hello.resumes = m->resumes_session;
+	ev->hello.number = m->hello_number;
+	ev->hello.no_other = m->no_other;
+	s->next_process = m->resumes_session == 0;
+	return 0;
+}
+
 static int hello_first(struct session *s, const Reins__V1__Hello *m)
 {
 	struct core_event *ev = &s->hello;
@@ -134,15 +150,8 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
-	if (m->resumes_session < 0 || m->hello_number < 0)
-		return session_bad_message(s, "hello: resumes_session or hello_number below 0");
-	ev->hello.resumes = m->resumes_session;
-	ev->hello.number = m->hello_number;
-	ev->hello.no_other = m->no_other;
-	if (m->order < 0)
-		return session_bad_message(s, "hello.order: below 0");
-	ev->hello.order = m->order;
-	s->next_process = m->resumes_session == 0;
+	if (hello_before(s, m))
+		return -1;
 	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
 	if (ev->hello.n_queues < m->n_queues)
 		return session_bad_message(s, "hello.queues: not a queue's name");

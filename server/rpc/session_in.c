@@ -113,7 +113,8 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 void session_end_away(struct session *s)
 {
 	struct refusal r;
-	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store is away; connect again");
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "no session was opened: the store %s; connect again",
+		     engine_ready(s->rpc->engine) ? "did not take it, or has that of a newer hello" : "is away");
 	r.retry_after_ms = AWAY_RETRY_MS;
 	end(s, &r);
 }

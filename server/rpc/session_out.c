@@ -349,7 +349,7 @@ static void on_close(struct engine_peer *p, enum core_close_code code)
 		session_end(s, STATUS_ABORTED, "a newer session of worker %s has begun; this one is over", s->worker);
 		break;
 	case CORE_CLOSE_UNAVAILABLE:
-		session_end(s, STATUS_UNAVAILABLE, "the lease has ended; connect again");
+		session_end(s, STATUS_UNAVAILABLE, "the lease has ended, or another master judges it by now; connect again");
 		break;
 	case CORE_CLOSE_AWAY:
 		session_end_away(s);

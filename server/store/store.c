@@ -1,4 +1,4 @@
-/* What all stores share: freeing answers. */
+/* What all stores share: the limits of what waits, counting answers, and freeing them. */
 #include <stdio.h>
 
 #include "server/store/mem.h"

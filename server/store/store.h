@@ -140,21 +140,18 @@ struct store_retry {
 	char *ret_texts;            /* backs ret_task's */
 };
 
-/* Longer than any statement is on its way; what seems older comes of a clock that was set back. */
-#define STORE_HELD_UP_US 600000000
-
 struct store_session_open {
 	struct store_op op;
 	const char *worker;
 	struct blob *hello; /* an encoded reins.v1.WorkerInfo: what is to be shown of the worker; NULL: nothing */
 	uint8_t instance[CORE_INSTANCE_LEN];
-	int64_t hello_order; /* 0: not counted */
+	int64_t hello_number; /* 0: not counted */
 	const char *master;
 	const struct core_attempt *held;
 	size_t n_held;
 	int64_t lease_ns; /* of the session: what it adopts gets no shorter one */
 	bool in_process;
-	/* The newest session is of this very hello or a later one, by less than STORE_HELD_UP_US: this one was held up on its
+	/* The newest session is of this very hello or a later one, by CORE_HELD_UP_US at most: this one was held up on its
 	 * way to the store, and its list is old. Nothing was changed, and nothing else is returned. */
 	bool ret_stale;
 	int64_t ret_session;

@@ -30,7 +30,7 @@ struct worker {
 	struct grpc_client_call *call;
 	char id[64], instance[33];
 	bool up;
-	int64_t session, hellos, beats, last_dispatch, interval_ns;
+	int64_t session, hello_number, beats, last_dispatch, interval_ns;
 	size_t adopted;
 	struct { struct uuid task; int32_t attempt; char id[UUID_TEXT_LEN + 1]; } held[HELD_MAX];
 	size_t n_held;
@@ -214,7 +214,7 @@ static void hello(struct worker *w)
 	h.worker_id = w->id;
 	h.instance = w->instance;
 	h.resumes_session = w->session;
-	h.hello_number = ++w->hellos;
+	h.hello_number = ++w->hello_number;
 	h.attempts = at;
 	h.n_attempts = w->n_held;
 	h.last = true;
@@ -324,6 +324,7 @@ int load_reconnect(struct rig *r)
 		snprintf(w->id, sizeof(w->id), "again-%zu", i + 1);
 		snprintf(w->instance, sizeof(w->instance), "%016llx%016llx", (unsigned long long)rng_process_next(),
 			 (unsigned long long)rng_process_next());
+		w->hello_number = clock_wall_us();
 		backoff_init(&w->backoff, 100 * NS_PER_MS, NS_PER_S, rng_process_next());
 		rng_seed(&w->rng, rng_process_next());
 		loop_timer_init(&w->retry, r->loop, on_retry);

@@ -104,7 +104,7 @@ class FakeWorker:
         self.receipt = {}  # (task id, attempt) -> time.monotonic()
         self.devices = ()  # given to each attempt, it says
         self.resend = True  # outcomes not acknowledged, after each welcome
-        self.hellos = 0
+        self.hello_number = time.time_ns() // 1000
         self._keep = None
         self._stopping = threading.Event()
         self._beater = threading.Thread(target=self._beat, daemon=True)
@@ -117,7 +117,7 @@ class FakeWorker:
         with self.changed:
             refs = list(self.held) if held is None else list(held)
             self.last_dispatch = 0
-            self.hellos += 1
+            self.hello_number += 1
             previous = self.stream
             stream = self.stream = Stream(self, self.address)
         if previous:
@@ -130,7 +130,7 @@ class FakeWorker:
             if i == 0:
                 hello = W.Hello(
                     protocol=1, worker_id=self.worker_id, instance=self.instance, slots=self.slots, store_id=store_id,
-                    resumes_session=resumes, last=len(pieces) == 1, hello_number=self.hellos, **self.hello,
+                    resumes_session=resumes, last=len(pieces) == 1, hello_number=self.hello_number, **self.hello,
                 )
             for task_id, attempt in part:
                 hello.attempts.add(task_id=task_id, attempt=attempt, has_outcome=(task_id, attempt) in self.ended)

@@ -9,23 +9,12 @@ import stubs
 from aftermath import check, processes_of
 from cluster import QUICK, wait_for
 from fake_worker import Kind, Verdict, W, hold
+from programs import output, runs, sh
 from proxy import Proxy
 
 State, End = stubs.State, stubs.End
 LEASE = 1.5  # of QUICK
 COUNT = 'i=0; until [ -e "$GO" ]; do i=$((i+1)); echo $i; sleep 0.05; done; echo end'
-
-
-def sh(cluster, script, go, **spec):
-    return cluster.submit(command=["sh", "-c", script], env={"GO": str(go)}, **spec).id
-
-
-def runs(cluster, *ids):
-    wait_for(lambda: all(cluster.get(i).HasField("started_at") for i in ids), "they run")
-
-
-def output(cluster, task_id):
-    return b"".join(c.data for c in cluster.read_logs(task_id))
 
 
 def has_ended(cluster, *ids):

@@ -1,9 +1,14 @@
-"""Two masters, and what the one still has on its way to the store when the worker has long gone to the other."""
+"""Hellos that are older than the newest session of their worker: one that a master still had on its way to the store when the
+worker had long gone to another, and those that only seem so."""
 
 import pytest
+import stubs
 from cluster import wait_for
 from fake_worker import Verdict, hold
+from programs import connected, sh
 from proxy import Proxy
+
+State = stubs.State
 
 
 @pytest.fixture
@@ -23,16 +28,14 @@ def two(make_cluster):
 
 def test_a_hello_that_was_held_up(two, make_worker):
     first, second, relay = two
-    worker = make_worker(second, "w-held", slots=4, policy=hold, order=1)
+    worker = make_worker(second, "w-held", slots=4, policy=hold)
     refs = [worker.wait_dispatch(second.submit().id)]
     # It tries m1, which does not get through to the store, and goes back to m2, where it is given more.
     relay.partition()
     worker.address = first.address
-    worker.hello["order"] = 2
     worker.begin()
     wait_for(lambda: b"w-held" in relay.held_back(), "the statement is on its way")
     worker.address = second.address
-    worker.hello["order"] = 3
     worker.connect()
     refs.append(worker.wait_dispatch(second.submit().id))
     session = worker.session
@@ -46,3 +49,16 @@ def test_a_hello_that_was_held_up(two, make_worker):
         worker.outcome(ref)
         assert worker.wait_verdict(ref) == Verdict.RECORDED
         assert len(second.finished(ref[0]).attempts) == 1
+
+
+def test_a_machine_whose_clock_is_behind(make_cluster, make_worker, start_worker):
+    """Its hellos seem to be older than those of the machine that had the id before, until its clock has caught up."""
+    cluster = make_cluster().start()
+    before = make_worker(cluster, "w1")
+    before.hello_number += 3_000_000  # its clock is three seconds ahead
+    before.connect()
+    before.close()
+    w = start_worker(cluster, "w1")
+    wait_for(lambda: "newer hello" in w.log(), lambda: f"it is refused\n{w.log()}")
+    connected(cluster, "w1")
+    assert cluster.finished(sh(cluster, "exit 0")).state == State.COMPLETED

@@ -267,7 +267,7 @@ def test_two_streams_of_one_instance(cluster, make_worker):
     old = worker.stream
     again = FakeWorker(cluster.address, "w1", instance=worker.instance, policy=hold)
     try:
-        again.held[ref], again.hellos = worker.held[ref], worker.hellos
+        again.held[ref], again.hello_number = worker.held[ref], worker.hello_number
         again.connect(resumes=worker.session)
         assert worker.wait_over(old) == grpc.StatusCode.ABORTED
         assert ref in again.stream.adopted
@@ -487,6 +487,9 @@ REF = dict(task_id="01890a5d-ac96-774b-bcce-b302099a8057", attempt=1)
     (dict(resources=stubs.task.Resources(gpus=-1)), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(resources=stubs.task.Resources(memory_bytes=-5)), grpc.StatusCode.INVALID_ARGUMENT),
     (dict(resources=stubs.task.Resources(cpu_millis=-5)), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(resumes_session=-1), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(hello_number=-1), grpc.StatusCode.INVALID_ARGUMENT),
+    (dict(hello_number=2**62 + 1), grpc.StatusCode.INVALID_ARGUMENT),
 ], ids=lambda v: next(iter(v)) if isinstance(v, dict) else "")
 def test_bad_hello(shared, hello, code):
     error = session_error(shared, W.WorkerMessage(hello=W.Hello(**{**HELLO, **hello})))

@@ -195,7 +195,6 @@ struct sim_worker {
 	struct clock clock;      /* CLOCK_BOOTTIME */
 	uint8_t instance[CORE_INSTANCE_LEN];
 	bool drains;             /* takes no tasks: it was told to */
-	int64_t orders;          /* said so far, over its processes */
 	bool deaf;               /* to such words */
 	int slots, gpus, licences;
 	char custom[16];
@@ -206,7 +205,7 @@ struct sim_worker {
 	bool welcomed;
 	uint64_t gen;            /* of the agent's process */
 	int64_t session;         /* the newest that it knows of */
-	int64_t hellos;          /* said by this process */
+	int64_t hellos;          /* the newest one's number: grows over its processes, without gaps within one */
 	bool unsettled, was_unsettled; /* a Hello since `session` may have opened another; that, before the newest */
 	int64_t heartbeat_ns, patience_ns; /* as Welcome said */
 	int64_t number, last_dispatch;

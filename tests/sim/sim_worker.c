@@ -4,6 +4,7 @@
 #include "tests/sim/sim.h"
 
 #define HELLO_PATIENCE (2 * NS_PER_S)
+#define HELLOS_OF_A_PROCESS 1000 /* more than one says: the next begins behind them */
 
 static void on_connect(struct sim *s, struct msg *m);
 
@@ -156,7 +157,6 @@ static void on_connect(struct sim *s, struct msg *m)
 	struct msg *h = message(s, w, CORE_EV_HELLO);
 	h->mem = held(w);
 	h->ev.hello.worker = w->id;
-	h->ev.hello.order = ++w->orders;
 	memcpy(h->ev.hello.instance, w->instance, CORE_INSTANCE_LEN);
 	h->ev.hello.capacity =
 		(struct core_capacity){ .slots = w->slots, .have = { .gpus = w->gpus }, .custom = w->custom };
@@ -309,7 +309,8 @@ void worker_start(struct sim *s, int index)
 		return;
 	sim_trace(s, "%s starts", w->id);
 	w->up = true;
-	w->session = w->hellos = 0;
+	w->session = 0;
+	w->hellos += HELLOS_OF_A_PROCESS;
 	w->unsettled = false;
 	w->gen++;
 	reconnect(s, w);

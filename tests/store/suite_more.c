@@ -181,12 +181,12 @@ void session_stale(void **state)
 	enum { T = 1 << 30 };
 	static const struct {
 		uint8_t instance;
-		int64_t order;
+		int64_t number;
 		bool stale;
 	} hellos[] = {
 		{1, T + 8, false}, {1, T + 8, true}, /* a store that sends it again itself knows that */
 		{1, T + 7, true}, {1, T + 9, false}, {1, T + 8, true}, {2, T + 8, true}, {2, T + 10, false}, {1, T + 9, true},
-		{1, T + 10 - STORE_HELD_UP_US, true}, {1, T + 9 - STORE_HELD_UP_US, false}, /* a clock was set back */
+		{1, T + 10 - CORE_HELD_UP_US, true}, {1, T + 9 - CORE_HELD_UP_US, false}, /* a clock was set back */
 		{1, 0, false}, {1, T, false}, /* not counted */
 	};
 	int64_t last = 0;
@@ -198,7 +198,7 @@ void session_stale(void **state)
 		/* Others in its batch are not stale. */
 		struct store_session_open many[] = {
 			{.worker = "w-stale-a", .instance = {1}, .master = "m1"},
-			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_order = hellos[i].order,
+			{.worker = "w-stale", .instance = {hellos[i].instance}, .master = "m1", .hello_number = hellos[i].number,
 			 .held = &runs, .n_held = !hellos[i].stale},
 			{.worker = "w-stale-z", .instance = {1}, .master = "m1"},
 		};

@@ -140,10 +140,26 @@ static void test_opened_after_the_lease(void **state)
 /* It waited on the way while its process went on with another. */
 static void test_late_hello(void **state)
 {
-	GO(WORKER, { "bye p1", "" }, { "hello p3 w1 resumes=1 no=3", "open w1 p3" }, { "hello p2 w1 resumes=1 no=2", "close p2 unavailable" },
-	   { "opened p3 w1 #2", "welcome p3 w1#2" }, { "hello p4 w1 resumes=1 no=3", "close p4 unavailable" }, { "hb p3 n=1", "hback p3 n=1" },
-	   /* the next process begins to count anew */
+	GO(WORKER, { "bye p1", "" }, { "hello p3 w1 resumes=1 no=3", "open w1 p3" }, { "hello p2 w1 resumes=1 no=2", "close p2 away" },
+	   { "opened p3 w1 #2", "welcome p3 w1#2" }, { "hello p4 w1 resumes=1 no=3", "close p4 away" }, { "hb p3 n=1", "hback p3 n=1" },
+	   /* of a process that has no session yet the store says whether it is late */
 	   { "hello p5 w1 no=1", "open w1 p5" });
+}
+
+/* Another one's hellos are not this one's, and a clock that was set back makes no hello late. */
+static void test_not_late(void **state)
+{
+	GO({ "hello p1 w1 no=700000000", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, { "bye p1", "" },
+	   { "hello p2 w1 resumes=2 no=100000000", "close p2 away" },
+	   { "hello p3 w1 resumes=2 no=99999999", "open w1 p3" }, { "opened p3 w1 #3", "welcome p3 w1#3" },
+	   { "hello p4 w1 resumes=3 no=2 inst=9", "open w1 p4" });
+}
+
+/* Nor is it one of a process that goes on while another one with its id asks in vain. */
+static void test_not_late_for_a_stranger(void **state)
+{
+	GO({ "hello p1 w1 no=5", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, { "store down; bye p1", "" },
+	   { "hello p2 w1 no=90 inst=9", "" }, { "hello p3 w1 resumes=1 no=6 other", "close p2 replaced; welcome p3 w1#1 resumed" });
 }
 
 /* ---- any other waits ---- */
@@ -245,6 +261,22 @@ static void test_openings_count(void **state)
 	GO({ "opened p5 v5 #1", "welcome p5 v5#1 H=4 L=20" }, { "opened p4 v4 #1", "welcome p4 v4#1" });
 }
 
+/* Who comes again before its old stream has ended is one of them, not two. */
+static void test_counted_once(void **state)
+{
+	for (int i = 1; i <= 4; i++) {
+		char words[60];
+		snprintf(words, sizeof(words), "welcome p%d v%d#1", i, i);
+		opens(i, i, words);
+	}
+	for (int i = 1; i <= 4; i++) {
+		char words[60];
+		snprintf(words, sizeof(words), "close p%d replaced; welcome p%d v%d#1", i, i + 10, i);
+		opens(i + 10, i, words);
+	}
+	opens(15, 5, "welcome p15 v5#1 H=4 L=20");
+}
+
 /* Each session is judged by what it was told; its attempts by no less, and a longer one of their own. */
 static void test_judged_by_its_own(void **state)
 {
@@ -288,8 +320,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_goes_on), TEST(test_before_the_old_end), TEST(test_what_never_arrived), TEST(test_seen_from_the_start),
 		TEST(test_stops_are_said_again), TEST(test_recalled_exclusives), TEST(test_opening_that_failed),
-		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_opened_after_the_lease), TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait), TEST(test_not_for_ever), TEST(test_lapsed),
-		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count),
+		TEST(test_grace_is_over), TEST(test_hellos_elsewhere), TEST(test_late_hello), TEST(test_not_late),
+		TEST(test_not_late_for_a_stranger), TEST(test_opened_after_the_lease),
+		TEST(test_claim_that_finds_the_adopted), TEST(test_others_wait),
+		TEST(test_not_for_ever), TEST(test_lapsed),
+		TEST(test_opening_on_its_way), FEW(test_h_and_l_grow_together), FEW(test_openings_count), FEW(test_counted_once),
 		FEW(test_judged_by_its_own), FEW(test_resumed_keeps_its_own),
 		cmocka_unit_test_teardown(test_no_longer_than_a_day, done),
 	};

@@ -471,7 +471,7 @@ static void draining(void **state)
 	begin();
 	struct client *idle = ask(GET_PAGE), *busy = ask("GET /page HTTP/1.1\r\nHost");
 	TURNS_UNTIL(T.loop, strstr(idle->got, "xxx"));
-	http1_server_drain(T.server, on_drained);
+	http1_server_drain(T.server, INT64_MAX, on_drained);
 	TURNS_UNTIL(T.loop, idle->over);
 	assert_int_equal(T.drained, 0);
 	say(busy, ": a\r\n\r\n");
@@ -481,6 +481,23 @@ static void draining(void **state)
 	assert_int_equal(T.drained, 1);
 	client_free(idle);
 	client_free(busy);
+	end();
+}
+
+/* One sends half a head, one does not read: neither keeps the program from its end. */
+static void drained_at_the_deadline(void **state)
+{
+	T.limits.head_ns = T.limits.blocked_output_ns = 3600 * NS_PER_S;
+	begin();
+	T.page = 100000;
+	struct client *half = ask("GET /page HTTP/1.1\r\nHost"), *deaf = client(GET_PAGE, strlen(GET_PAGE), 1000);
+	stream_want(deaf->s, 0);
+	TURNS_UNTIL(T.loop, T.answered && connections() == 2);
+	http1_server_drain(T.server, loop_now_mono_ns(T.loop), on_drained);
+	TURNS_UNTIL(T.loop, T.drained);
+	assert_int_equal(connections(), 0);
+	client_free(half);
+	client_free(deaf);
 	end();
 }
 
@@ -502,7 +519,7 @@ int main(void)
 		cmocka_unit_test_setup(half_closed, set_up),
 		cmocka_unit_test_setup(last_request, set_up),
 		cmocka_unit_test_setup(limit, set_up),
-		cmocka_unit_test_setup(draining, set_up),
+		cmocka_unit_test_setup(draining, set_up), cmocka_unit_test_setup(drained_at_the_deadline, set_up),
 	};
 	return cmocka_run_group_tests_name("http1", tests, NULL, NULL);
 }

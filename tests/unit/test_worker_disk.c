@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "tests/unit/work_dir.h"
 #include "worker/remove_tree.h"
@@ -311,14 +312,32 @@ static void state_dir_hellos(void **state)
 		}
 		for (int n = 0; n < 3; n++) {
 			assert_int_equal(state_dir_open(&d, path, "w", err, sizeof(err)), 0);
-			int64_t first = state_dir_next_hello(&d);
+			int64_t first = state_dir_next_hello(&d, false);
 			assert_true(first > last);
-			last = state_dir_next_hello(&d);
-			assert_true(last > first);
+			last = state_dir_next_hello(&d, false);
+			assert_true(last == first + 1);
 			state_dir_close(&d);
 		}
 		assert_true(i != 1 || last > INT64_C(4000000000000000));
 	}
+}
+
+/* A machine whose clock is behind is heard in the end: once that is beyond what another said. */
+static void state_dir_hello_refused(void **state)
+{
+	struct state_dir d;
+	char err[512], path[128];
+	snprintf(path, sizeof(path), "%s/r", dir_path);
+	assert_int_equal(state_dir_open(&d, path, "w", err, sizeof(err)), 0);
+	d.hellos -= INT64_C(60000000);
+	int64_t first = state_dir_next_hello(&d, false), now = clock_wall_us();
+	assert_true(first < now);
+	int64_t next = state_dir_next_hello(&d, true);
+	assert_true(next >= now);
+	assert_int_equal(state_dir_next_hello(&d, false), next + 1);
+	d.hellos = INT64_MAX / 2; /* the clock was set back since */
+	assert_true(state_dir_next_hello(&d, true) == INT64_MAX / 2 + 1);
+	state_dir_close(&d);
 }
 
 static void count_name(void *arg, const char *name)
@@ -433,7 +452,7 @@ int main(void)
 		ON_DISK(spool_is_rewritten),
 		ON_DISK(spool_after_a_failed_write),
 		cmocka_unit_test(spool_crc_is_castagnoli),
-		ON_DISK(state_dir_identity), ON_DISK(state_dir_hellos),
+		ON_DISK(state_dir_identity), ON_DISK(state_dir_hellos), ON_DISK(state_dir_hello_refused),
 		ON_DISK(state_dir_attempts),
 		ON_DISK(trees_are_removed_whole),
 		cmocka_unit_test(state_dir_default),

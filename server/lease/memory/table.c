@@ -1,6 +1,6 @@
 /* Owns one entry per worker (hb and hash, on a heap by the later end of the two) and one per owner key
- * (on a list by its end: all have the same TTL); both on one list by age, along which a scan goes.  Every call first drops what has run out, so memory follows
- * the number of live keys without a timer. */
+ * (on a list by its end: all have the same TTL); both on one list by age, along which a scan goes.  Every call first
+ * drops what has run out, so memory follows the number of live keys without a timer. */
 #include "server/lease/memory/table.h"
 
 #include "server/lease/page.h"

@@ -13,15 +13,16 @@
 
 #define TEXT(x) #x
 #define TEXT_OF(x) TEXT(x)
-#define HELD_UP TEXT_OF(STORE_HELD_UP_US)
+#define HELD_UP TEXT_OF(CORE_HELD_UP_US)
 
 static const char number_sql[] =
-	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello, hello_sent) SELECT id, instance, "
-	"1, 1, now(), master, info, hello, sent FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::int8[], $6::int4[]) AS "
-	"i(id, instance, master, info, hello, sent) "
+	"INSERT INTO worker AS w (id, instance, session, instance_session, opened_at, master, info, hello, hello_sent) "
+	"SELECT id, instance, 1, 1, now(), master, info, hello, sent FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], "
+	"$5::int8[], $6::int4[]) AS i(id, instance, master, info, hello, sent) "
 	"ON CONFLICT (id) DO UPDATE SET session = w.session + 1, instance = excluded.instance, instance_session = "
 	"CASE WHEN w.instance = excluded.instance THEN w.instance_session ELSE w.session + 1 END, opened_at = now(), "
-	"master = excluded.master, info = excluded.info, hello = excluded.hello, hello_sent = excluded.hello_sent, heard_at = NULL, detached_until = NULL "
+	"master = excluded.master, info = excluded.info, hello = excluded.hello, hello_sent = excluded.hello_sent, "
+	"heard_at = NULL, detached_until = NULL "
 	"WHERE excluded.hello = 0 OR excluded.hello NOT BETWEEN w.hello - " HELD_UP " AND w.hello "
 	"OR (excluded.hello = w.hello AND excluded.hello_sent > w.hello_sent) "
 	"RETURNING id, session, instance_session, drain_mode, drain_within_ns, drain_reason";
@@ -112,7 +113,7 @@ static bool build_number(struct pg_batch *b, struct pg_params *ps)
 		pg_uuid(ps, 1, o->instance);
 		pg_text(ps, 2, o->master);
 		pg_blob(ps, 3, o->hello);
-		pg_int8(ps, 4, o->hello_order);
+		pg_int8(ps, 4, o->hello_number);
 		pg_int4(ps, 5, o->op.sent);
 	}
 	return true;

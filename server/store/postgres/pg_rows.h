@@ -57,7 +57,9 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 	"u(worker, session, master, incarnation) WHERE worker IS NOT NULL) i WHERE "                                    \
 	"EXISTS (SELECT FROM worker w WHERE w.id = i.worker COLLATE \"C\" AND w.session > i.session OFFSET 0) OR "      \
 	"EXISTS (SELECT FROM master m WHERE m.id = i.master COLLATE \"C\" AND m.incarnation > i.incarnation OFFSET 0)), "
-#define PG_IS_STALE "((i.worker, i.session, coalesce(i.master, ''), i.incarnation) IN (SELECT z.worker, z.session, coalesce(z.master, ''), z.incarnation FROM z))"
+#define PG_IS_STALE                                                                                             \
+	"((i.worker, i.session, coalesce(i.master, ''), i.incarnation) IN "                                             \
+	"(SELECT z.worker, z.session, coalesce(z.master, ''), z.incarnation FROM z))"
 /* Reads them from column `col` on; its texts live as long as the result. */
 void pg_get_core(const PGresult *r, int row, int col, struct core_task *ret);
 

@@ -1,6 +1,7 @@
 /* SESSION_OPEN: the next session number of a worker, and its rows against its list: running rows that it lists get
- * the number, and no shorter lease than the session has; open ones that it lists run again; what is left with an older number goes back, except exclusive
- * tasks of another instance, whose lease runs on: they get the number, and keep the instance that holds them. */
+ * the number, and no shorter lease than the session has; open ones that it lists run again; what is left with an older
+ * number goes back, except exclusive tasks of another instance, whose lease runs on: they get the number, and keep the
+ * instance that holds them. */
 #include <string.h>
 
 #include "server/store/sqlite/sq_rows.h"
@@ -8,8 +9,8 @@
 static const char worker_get_sql[] =
 	"SELECT session, instance, drain_mode, drain_within_ns, drain_reason, hello FROM worker WHERE id = ?";
 static const char worker_put_sql[] =
-	"INSERT INTO worker (id, instance, session, opened_us, master, info, hello) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-	"instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
+	"INSERT INTO worker (id, instance, session, opened_us, master, info, hello) VALUES (?, ?, ?, ?, ?, ?, ?) "
+	"ON CONFLICT (id) DO UPDATE SET instance = excluded.instance, session = excluded.session, opened_us = excluded.opened_us, master = excluded.master, "
 	"info = excluded.info, hello = excluded.hello, heard_us = NULL, detached_us = NULL";
 static const char adopt_sql[] = "UPDATE running SET session = ?, instance = ?, lease_ns = ? WHERE task_id = ?";
 static const char wait_sql[] = "UPDATE running SET session = ? WHERE task_id = ?";
@@ -48,7 +49,8 @@ static bool number(struct sq_ctx *x, struct store_session_open *o)
 		o->ret_drain.mode = (int32_t)sq_int(q, 2);
 		o->ret_drain.within_ns = sq_is_null(q, 3) ? -1 : sq_int(q, 3);
 		o->ret_drain.reason = store_mem_copy(mem_of(o), sq_text(q, 4), strlen(sq_text(q, 4)));
-		o->ret_stale = o->hello_order && o->hello_order <= sq_int(q, 5) && o->hello_order >= sq_int(q, 5) - STORE_HELD_UP_US;
+		int64_t newest = sq_int(q, 5);
+		o->ret_stale = o->hello_number && o->hello_number <= newest && o->hello_number >= newest - CORE_HELD_UP_US;
 		sq_end(q);
 	}
 	if (o->ret_stale)
@@ -60,7 +62,7 @@ static bool number(struct sq_ctx *x, struct store_session_open *o)
 	sq_bind_int(db, x->now_wall_us);
 	sq_bind_text(db, o->master);
 	sq_bind_blob(db, o->hello);
-	sq_bind_int(db, o->hello_order);
+	sq_bind_int(db, o->hello_number);
 	sq_run(db, q);
 	return true;
 }
