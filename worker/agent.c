@@ -99,6 +99,14 @@ static void on_welcome(void *arg, int64_t lease_ns)
 	link_welcomed(((struct agent *)arg)->link, lease_ns);
 }
 
+/* Its outcomes would stay unrecorded, and its slots empty, for as long as this master is cut off; another may be not. */
+static void on_storeless(void *arg)
+{
+	struct agent *a = arg;
+	if (!a->goodbye)
+		link_elsewhere(a->link, "the master has not reached its store for long");
+}
+
 static void replaced(struct agent *a, const char *text)
 {
 	log_error("worker", NULL, "another process has taken over the id \"%s\" (%s): stopping what runs, then ending",
@@ -378,7 +386,8 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *su
 	}
 	const struct session_config session = {.loop = loop, .attempts = a->attempts, .state = &a->state, .worker = cfg,
 		.resources = &a->confine->resources,
-		.on_answer = on_answer, .on_welcome = on_welcome, .on_drain = on_master_drain, .on_end = on_session_end, .arg = a};
+		.on_answer = on_answer, .on_welcome = on_welcome, .on_storeless = on_storeless, .on_drain = on_master_drain,
+		.on_end = on_session_end, .arg = a};
 	a->session = session_new(&session);
 	*ret = a;
 	return 0;

@@ -19,6 +19,7 @@
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS NS_PER_S  /* until a Welcome has said what L is */
 #define RARELY_MIN_NS NS_PER_S   /* before the next round, if a master has refused us in this one */
+#define ELSEWHERE_NS (30 * NS_PER_S) /* between two departures: all the others may be no better */
 #define CERT_WARN_US (14 * 86400 * INT64_C(1000000))
 #define STREAM_QUEUE (128 * 1024) /* what may be in front of a heartbeat: two pieces of log */
 
@@ -43,6 +44,7 @@ struct link {
 	struct log_repeats repeats;
 	bool rarely;                /* the end of this one is a refusal that a person has to put right */
 	bool refused;               /* so was one of this round */
+	int64_t elsewhere_mono_ns;  /* no departure before */
 };
 
 static void drop_now(struct link *l)
@@ -309,6 +311,16 @@ void link_drop(struct link *l, enum link_retry retry, const char *why)
 	l->rarely = retry == LINK_RARELY;
 	fail(l, why);
 	l->rarely = false;
+}
+
+void link_elsewhere(struct link *l, const char *why)
+{
+	int64_t now = loop_now_mono_ns(l->cfg.loop);
+	if (l->state != LINK_OPEN || l->drop || (l->n_servers == 1 && l->n_addrs <= 1) || now < l->elsewhere_mono_ns)
+		return;
+	l->elsewhere_mono_ns = now + ELSEWHERE_NS;
+	l->welcomed = false; /* as if it had not taken us: the round goes on */
+	fail(l, why);
 }
 
 void link_stop(struct link *l)

@@ -38,6 +38,9 @@ void link_start(struct link *l);
 void link_answered(struct link *l);
 /* The session stands. */
 void link_welcomed(struct link *l, int64_t lease_ns);
+/* Leaves a session that stands, at the end of this turn, for the servers and addresses behind this one: these first, without a
+ * wait. Does nothing where there is no other, and for a while after the last time. */
+void link_elsewhere(struct link *l, const char *why);
 /* Leaves the connection, at the end of this turn. `why` is for the log. */
 void link_drop(struct link *l, enum link_retry retry, const char *why);
 /* The TLS files are read again, if they have changed, for the next connection; it is done before each one anyway. */

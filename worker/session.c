@@ -133,6 +133,8 @@ static void on_heartbeat_ack(struct session *s, const Reins__V1__HeartbeatAck *a
 		attempts_log_stored(s->cfg.attempts, ack->logs[i]->task_id, ack->logs[i]->attempt, ack->logs[i]->offset);
 	if (ack->n_logs)
 		session_news(s);
+	if (ack->exclusive_not_renewed)
+		s->cfg.on_storeless(s->cfg.arg);
 }
 
 static void on_dispatch(struct session *s, Reins__V1__MasterMessage *m)

@@ -24,6 +24,8 @@ struct session_config {
 	/* The first answer to Hello. */
 	void (*on_answer)(void *arg);
 	void (*on_welcome)(void *arg, int64_t lease_ns);
+	/* The master says, with every answer, that it has not reached its store for long. */
+	void (*on_storeless)(void *arg);
 	/* A master asks us to leave (or, with `resume`, to go on). */
 	void (*on_drain)(void *arg, const Reins__V1__Drain *drain);
 	/* The stream ended, or has to be given up: the owner drops the channel. `code` is of enum status_code;

@@ -280,6 +280,7 @@ static void on_flush(struct loop_dirty *d)
 		served += more;
 	}
 	c->answered = c->answered || served;
+	more = more || buf_len(&c->out) > OUT_HIGH; /* a further one may be there already */
 	if (buf_len(&c->out) && !was_blocked)
 		set_due(c, s->cfg.limits.blocked_output_ns);
 	if (!write_out(c)) {

@@ -172,6 +172,7 @@ def test_h_and_l_grow_with_the_fleet(make_cluster, make_worker):
     assert 0 < cluster.keys.pttl("reins:worker:{w0}:hb") <= 1500
     for w in workers[:4]:
         w.draining()
+        w.wait_heartbeat_acked()  # and so it is known, before there is a task
     ids = [cluster.submit().id, cluster.submit(lease_ttl={"seconds": 9}).id]
     for i, lease in zip(ids, (4500, 9000)):
         ref = workers[4].wait_dispatch(i)

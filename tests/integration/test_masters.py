@@ -1,5 +1,6 @@
 """Two masters on one store: one stops, dies, or is cut off, and what the other may do then."""
 import collections
+import contextlib
 import queue
 import signal
 import time
@@ -9,6 +10,7 @@ import pytest
 import stubs
 from cluster import CALM, PATIENCE, make_spec, wait_for
 from fake_worker import Verdict, hold
+from proxy import Proxy
 
 State, End, T = stubs.State, stubs.End, stubs.tasks
 Reason = stubs.worker.Stop.Reason
@@ -267,6 +269,32 @@ def test_exclusive_leases_are_not_renewed_without_a_beat(make_cluster, make_work
     worker.wait(lambda: acks[-1], 'an answer that renews no exclusive lease')
     cluster.postgres.start()
     worker.wait(lambda: not acks[-1], 'an answer that renews all leases')
+
+
+@pytest.mark.parametrize('lease', ['redis', 'memory'])
+def test_a_master_that_is_cut_from_the_store_for_good(make_cluster, start_worker, tmp_path, lease):
+    """Its worker goes to the other master, which can reach the store, and takes along what it runs."""
+    flags = {**QUICK, 'lease-ttl': '6s', **({'lease': 'memory'} if lease == 'memory' else {})}
+    m1, m2 = two_masters(make_cluster, flags, also_start=False)
+    m1.stop()
+    with contextlib.closing(Proxy(f'127.0.0.1:{m1.postgres.port}')) as way:
+        m1.flags['store'] = m1.flags['store'].replace(f'127.0.0.1:{m1.postgres.port}', way.address)
+        m1.start()
+        m2.start()
+        start_worker(m1, 'w1', server=f'{m1.url},{m2.url}', kill_grace='100ms')
+        go = tmp_path / 'go'
+        ids = [m1.submit(command=['sh', '-c', f'while [ ! -e {go} ]; do sleep 0.05; done'], exclusive=i == 0).id for i in range(3)]
+        for i in ids:
+            wait_for(lambda i=i: m1.get(i).HasField('started_at'), 'they run')
+        way.partition()
+        waiting = m2.submit().id
+        wait_for(lambda: m1.sql('SELECT master FROM worker') == [('m2',)], 'the worker has left')
+        go.touch()
+        for i in [*ids, waiting]:
+            done = m2.finished(i)
+            assert (done.state, ends_of(done)) == (State.COMPLETED, [('w1', End.SUCCEEDED)]), done
+        way.heal()
+        wait_for(lambda: m1.health() == 'SERVING', 'm1 serves again')
 
 
 # ---- RunningTaskRecovery, the rows of sessions that are held ----

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SEEDS 2000 /* unless said otherwise */
+
 static struct sim sim;
 
 /* An assertion of the core: which history it was. */
@@ -41,7 +43,9 @@ static void tell(uint64_t seed)
 static int one(uint64_t seed, bool trace)
 {
 	bool ok = sim_run(&sim, seed, trace ? SIM_PRINT : SIM_SILENT);
-	if (!ok && trace)
+	if (ok && !trace)
+		printf("seed %llu kept the promises; %lld steps\n", (unsigned long long)seed, (long long)sim.steps);
+	else if (!ok && trace)
 		printf("seed %llu: %s\n", (unsigned long long)seed, sim.violation);
 	else if (!ok)
 		tell(seed);
@@ -63,13 +67,13 @@ static int many(int64_t first, int64_t seeds)
 	}
 	double s = (double)(clock() - start) / CLOCKS_PER_SEC;
 	printf("%lld histories kept the promises; %.0f histories/s of one core, %.0f steps each\n", (long long)seeds,
-	       (double)seeds / (s > 0 ? s : 1), (double)steps / (double)(seeds ? seeds : 1));
+	       (double)seeds / (s > 0 ? s : 1), (double)steps / (double)seeds);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	int64_t seeds = 2000, first = 1, seed = -1;
+	int64_t seeds = -1, first = -1, seed = -1;
 	bool trace = false;
 	rng_process_fix(1); /* maps have an order too */
 	for (int i = 1; i < argc; i++) {
@@ -82,6 +86,13 @@ int main(int argc, char **argv)
 		else if (!value || ++i == argc || num_parse_i64(argv[i], value) < 0 || *value < 0)
 			return usage();
 	}
+	/* What would be passed over, or prove nothing, is a mistake. */
+	if (seeds == 0 || (seed >= 0 ? seeds >= 0 || first >= 0 : trace))
+		return usage();
+	seeds = seeds < 0 ? SEEDS : seeds;
+	first = first < 0 ? 1 : first;
+	if (seeds > INT64_MAX - first)
+		return usage();
 	signal(SIGABRT, on_abort);
 	int rc = seed >= 0 ? one((uint64_t)seed, trace) : many(first, seeds);
 	sim_done(&sim);

@@ -405,6 +405,19 @@ static void pipelining(void **state)
 	end();
 }
 
+/* The output's limit stops the answers for as long as it holds, not for good: nothing more need come from the client. */
+static void pipelined_large_answers(void **state)
+{
+	begin();
+	T.page = 50000;
+	struct client *c = client(GET_PAGE GET_PAGE GET_PAGE GET_PAGE GET_PAGE, 5 * strlen(GET_PAGE), 1 << 20);
+	TURNS_UNTIL(T.loop, c->over || count(c->got, "HTTP/1.1 200") == 5);
+	assert_int_equal(T.answered, 5);
+	assert_int_equal(count(c->got, "HTTP/1.1 408"), 0);
+	client_free(c);
+	end();
+}
+
 static void blocked_output(void **state)
 {
 	T.limits.blocked_output_ns = 50 * NS_PER_MS;
@@ -515,6 +528,7 @@ int main(void)
 		cmocka_unit_test_setup(slow_head, set_up),
 		cmocka_unit_test_setup(idle_ends, set_up),
 		cmocka_unit_test_setup(pipelining, set_up),
+		cmocka_unit_test_setup(pipelined_large_answers, set_up),
 		cmocka_unit_test_setup(blocked_output, set_up),
 		cmocka_unit_test_setup(half_closed, set_up),
 		cmocka_unit_test_setup(last_request, set_up),
