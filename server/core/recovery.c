@@ -288,6 +288,10 @@ static void look_at(struct core *c, const struct core_stray *row)
 		compare(c, w, row);
 		return;
 	}
+	/* It has a newer session elsewhere: the stream here is left, or that of an older process with its id.  Without numbers
+	 * in its hellos the newer one may be nobody's. */
+	if (w && w->peer && w->session < row->session)
+		worker_drop_peer(c, w, true, w->hello_number && !row->own ? CORE_CLOSE_REPLACED : CORE_CLOSE_AWAY);
 	if (w && w->peer && w->session > row->session && !row->exclusive) {
 		/* Claimed for a session that had been replaced already: it was never sent, or nobody answers for it. */
 		take_back(c, row);

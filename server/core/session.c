@@ -165,7 +165,11 @@ static void adopt(struct core *c, struct worker *w, const struct core_adopted *a
 	j->lease_ns = a->lease_ns;
 	j->mark = w->mark;
 	if (lease_from) {
-		j->heard = fresh ? c->now : j->state == JOB_WAITING ? j->heard : lease_from;
+		bool waited = !fresh && j->state == JOB_WAITING;
+		if (lease_from > c->now)
+			j->heard = waited ? max_i64(j->heard, lease_from) : lease_from;
+		else if (!waited)
+			j->heard = fresh ? c->now : lease_from;
 		job_input(c, j, IN_WAITING, NULL);
 		return;
 	}
@@ -232,7 +236,10 @@ static void become(struct core *c, struct worker *w, struct hello *h, int64_t se
 /* reconstructWorkerTasksFromRedis: what a worker holds is what its list and the rows agree on. */
 static void apply(struct core *c, struct worker *w, struct hello *h, const struct core_event *ev)
 {
-	int64_t old_heard = max_i64(w->session ? w->heard : h->heard, 1);
+	/* Exclusive tasks of another instance: the old lease is over when this master heard of it last, or, where another master
+	 * held the session before, when that one has noticed this session, or renews no more because it can't (take_over). */
+	bool ours = w->session && ev->opened.session == w->session + 1;
+	int64_t old_heard = ours ? max_i64(w->heard, 1) : c->now + c->cfg.master_ttl_exclusive_ns;
 	w->heard = max_i64(w->heard, h->heard);
 	become(c, w, h, ev->opened.session, NULL, 0);
 	w->drain_wish = ev->opened.drain_wish;

@@ -43,10 +43,11 @@ class Stopped:
 
 def say_hello(stub, worker):
     """A Hello as this worker would say it, on a stream of its own."""
+    worker.hello_number += 1
     said = queue.SimpleQueue()
     said.put(stubs.worker.WorkerMessage(hello=stubs.worker.Hello(
         protocol=1, worker_id=worker.worker_id, instance=worker.instance, slots=worker.slots, last=True,
-        resumes_session=worker.stream.session, **worker.hello,
+        resumes_session=worker.stream.session, hello_number=worker.hello_number, **worker.hello,
     )))
     return stub.Session(iter(said.get, None))
 
@@ -66,13 +67,11 @@ def test_a_hello_that_waited_in_a_stopped_master_opens_no_session(make_cluster, 
     """The worker has gone to another master since, which gave it an exclusive task: the list of that Hello lacks it, and
     who believed it would give the task away a second time."""
     m1, m2 = two_masters(make_cluster, CALM)
-    w = make_worker(m1, 'w1', policy=hold, enforces_exclusive_lease=True, order=1)
+    w = make_worker(m1, 'w1', policy=hold, enforces_exclusive_lease=True)
     with m1.channel() as channel:
         grpc.channel_ready_future(channel).result(PATIENCE)
         with Stopped(m1):
-            w.hello['order'] = 2
             late = say_hello(stubs.worker_grpc.WorkerServiceStub(channel), w)
-            w.hello['order'] = 3
             w.address = m2.address
             w.reconnect(resumes=w.stream.session)
             task = m2.submit(exclusive=True)
@@ -163,6 +162,24 @@ def test_a_fresh_hb_holds_the_take_over_back(make_cluster, make_worker):
     worker.outcome(ref)
     done = m1.finished(t.id)
     assert (done.state, len(done.attempts)) == (State.COMPLETED, 1)
+
+
+@pytest.mark.parametrize('lease', ['redis', 'memory'])
+def test_two_processes_with_one_id_at_two_masters(make_cluster, start_worker, tmp_path, lease):
+    """S05 with a master each: the newer one wins, the older is told why and ends with what it runs, and only then does the
+    exclusive task run again."""
+    m1, m2 = two_masters(make_cluster, {**QUICK, **({'lease': 'memory'} if lease == 'memory' else {})})
+    journal = tmp_path / 'journal'
+    older = start_worker(m1, 'w1', kill_grace='100ms')
+    script = f'while [ $REINS_ATTEMPT = 1 ]; do echo 1 >> {journal}; sleep 0.05; done; echo 2 >> {journal}'
+    task = m1.submit(command=['sh', '-c', script], exclusive=True)
+    wait_for(journal.exists, 'it runs')
+    start_worker(m2, 'w1', kill_grace='100ms')
+    assert older.wait() == 1 and 'a newer session of worker w1 has begun' in older.log()
+    done = m2.finished(task.id)
+    assert (done.state, [a.end for a in done.attempts]) == (State.COMPLETED, [End.LOST, End.SUCCEEDED])
+    said = journal.read_text().split()
+    assert said.index('2') == len(said) - 1, 'both ran at once'
 
 
 # ---- S24 ----

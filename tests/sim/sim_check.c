@@ -263,7 +263,8 @@ void check_nowhere(struct sim *s)
 			r->nowhere_since = 0;
 		else if (!r->nowhere_since)
 			r->nowhere_since = s->now;
-		else if (s->now - r->nowhere_since > 4 * s->cfg.recovery_ns + LEASE_MAX)
+		else if (s->now - r->nowhere_since >
+			 4 * s->cfg.recovery_ns + LEASE_MAX + (r->t.exclusive ? s->cfg.master_ttl_exclusive_ns : 0))
 			sim_violation(s, "row %d/%d runs nowhere, and nobody finds out", i, r->t.attempt);
 	}
 }

@@ -592,6 +592,15 @@ static void test_new_instance_exclusive_waits_for_the_old_lease(void **state)
 	   { "submit t2", "preempt t2/1 w1#2" }, { "wait 5.9", "" }, { "wait 0.1", "back t1/1 #2 lost counted" });
 }
 
+/* Another master held it before, and may go on renewing until it has noticed. */
+static void test_new_instance_exclusive_waits_for_another_master(void **state)
+{
+	script_start(&S, NULL);
+	GO({ "task t1 excl", "" }, { "hello p1 w1 enforce inst=2", "open w1 p1" },
+	   { "opened p1 w1 #4 wait=t1/1", "welcome p1 w1#4" }, { "bye p1", "" }, { "wait 10", "" }, { "wait 119.9", "" },
+	   { "wait 0.1", "back t1/1 #4 lost counted" });
+}
+
 /* ---- leases ---- */
 
 static void test_lease_ends(void **state)
@@ -773,6 +782,7 @@ int main(void)
 		RUN(test_store_away_at_hello),
 		RUN(test_limits_of_hello),
 		RUN(test_new_instance_exclusive_waits_for_the_old_lease),
+		RUN(test_new_instance_exclusive_waits_for_another_master),
 		RUN(test_lease_ends),
 		RUN(test_each_attempt_has_its_own_lease),
 		RUN(test_deadline_is_exact),

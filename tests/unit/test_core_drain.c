@@ -130,6 +130,7 @@ static void detached_strays_are_left_alone(void **state)
 	script_start(&S, NULL);
 	GO({ "task t2 excl", "" }, { "strays w1#3:t1/1 w1#3:t2/1 detached=60", "" }, { "wait 5", "" },
 	   { "strays w1#3:t1/1 w1#3:t2/1 detached=55", "" }, { "wait 5", "" },
+	   { "strays w1#3:t1/1 w1#3:t2/1 detached=50", "hb? w1#3" }, { "hb-of w1#3 silent", "" },
 	   { "strays w1#3:t1/1 w1#3:t2/1 detached=50", "back t2/1 #3 lost counted" }, { "wait 5", "" },
 	   { "strays w1#3:t1/1", "back t1/1 #3 lost counted" });
 }
