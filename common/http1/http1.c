@@ -367,10 +367,25 @@ static void on_timer(struct loop_timer *t)
 
 /* ---- the server ---- */
 
+/* Who is idle longest goes, else who has had us wait longest for the rest of a head: a probe, whose head comes at once, gets
+ * through however many send theirs in drops. */
 static void make_room(struct http1_server *s)
 {
-	if (s->stats.connections >= s->cfg.limits.max_connections && !list_empty(&s->idle))
+	if (s->stats.connections < s->cfg.limits.max_connections)
+		return;
+	if (!list_empty(&s->idle)) {
 		conn_close(container_of(s->idle.next, struct http1_conn, node));
+		return;
+	}
+	list_each(it, &s->busy) {
+		struct http1_conn *c = container_of(it, struct http1_conn, node);
+		if (c->lingering || buf_len(&c->out))
+			continue;
+		if (s->cfg.on_log)
+			s->cfg.on_log(s->cfg.app, c->peer, "ended for another: its head is not whole, and there are too many connections");
+		conn_close(c);
+		return;
+	}
 }
 
 void http1_server_adopt(struct http1_server *s, struct stream *stream, const void *data, size_t len)

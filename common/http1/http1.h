@@ -27,7 +27,7 @@ struct http1_route {
 
 /* Each with the attack or mistake that it is for. */
 struct http1_limits {
-	int max_connections;      /* 200; over it the one that is idle longest makes room, if there is one */
+	int max_connections;      /* 200; over it one that is idle or whose head is not whole makes room, the oldest, if there is one */
 	size_t max_body;          /* 1 MiB of an answer */
 	int requests_per_turn;    /* 4 of one connection: fairness between connections */
 	int64_t max_requests;     /* 1000, then the connection is closed: none is held for ever */
