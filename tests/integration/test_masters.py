@@ -249,6 +249,8 @@ def test_s24_a_submit_that_waited_in_its_socket(make_cluster, make_worker):
     ids = [call.result().task.id for call in waiting]
     assert old.wait_over() == grpc.StatusCode.UNAVAILABLE
     assert len(old.dispatched) == 1
+    # What it had claimed shows that it is judged, perhaps before its beat does, which ends all streams.
+    wait_for(lambda: 'ready master=m1 incarnation=3' in m1.log(), 'm1 goes on')
     old.reconnect()
     for i in ids:
         ref = old.wait_dispatch(i)
