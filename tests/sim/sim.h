@@ -84,6 +84,7 @@ struct row {
 	int64_t session, lease_ns;
 	int64_t due_at, expires_at; /* by the database's clock. expires_at: 0: never, or given out before */
 	int64_t nowhere_since;   /* RUNNING of a session that stands, whose worker has no such program; 0: it is not so */
+	int64_t nowhere_session; /* that one: with the next all waits begin anew */
 	int64_t free_at;         /* by then the leases of attempts that were taken back have ended */
 	int closed, retries;     /* the newest attempt when a client retried it last */
 	bool open;               /* PENDING, and its last attempt may be adopted again */

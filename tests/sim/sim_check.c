@@ -259,12 +259,13 @@ void check_nowhere(struct sim *s)
 		struct core_attempt at = { r->t.id, r->t.attempt };
 		bool nowhere = r->state == ROW_RUNNING && r->session == s->store.sessions[r->worker] &&
 			       session_stands(s, &s->w[r->worker]) && !run_find(&s->w[r->worker], &at);
-		if (!nowhere)
+		if (!nowhere || r->nowhere_session != r->session)
 			r->nowhere_since = 0;
-		else if (!r->nowhere_since)
+		r->nowhere_session = r->session;
+		if (nowhere && !r->nowhere_since)
 			r->nowhere_since = s->now;
-		else if (s->now - r->nowhere_since >
-			 4 * s->cfg.recovery_ns + LEASE_MAX + (r->t.exclusive ? s->cfg.master_ttl_exclusive_ns : 0))
+		int64_t most = 4 * s->cfg.recovery_ns + LEASE_MAX + (r->t.exclusive ? s->cfg.master_ttl_exclusive_ns : 0);
+		if (nowhere && s->now - r->nowhere_since > most)
 			sim_violation(s, "row %d/%d runs nowhere, and nobody finds out", i, r->t.attempt);
 	}
 }
