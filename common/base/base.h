@@ -40,6 +40,8 @@ static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
  * a restarted one, and every accepted task is in the store.  Anything whose size a peer
  * chooses is allocated with calloc/realloc directly and its failure is answered. */
 void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
+/* Room for one element more behind `n`: `old`, or a larger array with the same n, zeroed behind them (*cap elements). */
+void *xgrow(void *old, size_t n, size_t *cap, size_t size) __attribute__((returns_nonnull));
 char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull));
 
 #endif

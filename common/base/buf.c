@@ -16,6 +16,19 @@ void *xcalloc(size_t n, size_t size)
 	return p;
 }
 
+void *xgrow(void *old, size_t n, size_t *cap, size_t size)
+{
+	if (n < *cap)
+		return old;
+	size_t more = *cap ? *cap * 2 : 64;
+	void *at = xcalloc(more, size);
+	if (n)
+		memcpy(at, old, n * size);
+	free(old);
+	*cap = more;
+	return at;
+}
+
 char *xstrdup(const char *s)
 {
 	char *p = strdup(s);

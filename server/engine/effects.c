@@ -471,9 +471,10 @@ static void do_runs(struct engine *e, const struct core_effect *x)
 	op->owners = xcalloc(1, size);
 	char *name = (char *)op->owners + head;
 	for (size_t i = 0; i < x->n_owners; i++) {
+		size_t n = strlen(x->owners[i].worker) + 1;
 		op->owners[i] = x->owners[i];
-		op->owners[i].worker = strcpy(name, x->owners[i].worker);
-		name += strlen(name) + 1;
+		op->owners[i].worker = memcpy(name, x->owners[i].worker, n);
+		name += n;
 	}
 	op->runs.at = op->owners;
 	op->runs.n = x->n_owners;

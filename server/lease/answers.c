@@ -17,28 +17,15 @@ void answers_done(struct answers *a)
 	*a = (struct answers){ .closed = true };
 }
 
-static void *grown(void *old, size_t len, size_t *cap, size_t size)
-{
-	if (len < *cap)
-		return old;
-	size_t n = *cap ? *cap * 2 : 64;
-	void *p = xcalloc(n, size);
-	if (len)
-		memcpy(p, old, len * size);
-	free(old);
-	*cap = n;
-	return p;
-}
-
 void answers_add(struct answers *a, uint64_t cookie, enum lease_verdict verdict)
 {
-	a->at = grown(a->at, a->len, &a->cap, sizeof(*a->at));
+	a->at = xgrow(a->at, a->len, &a->cap, sizeof(*a->at));
 	a->at[a->len++] = (struct lease_answer){ .cookie = cookie, .verdict = verdict };
 }
 
 void answers_add_hb(struct answers *a, const struct lease_hb *hb)
 {
-	a->hbs = grown(a->hbs, a->n_hbs, &a->hbs_cap, sizeof(*a->hbs));
+	a->hbs = xgrow(a->hbs, a->n_hbs, &a->hbs_cap, sizeof(*a->hbs));
 	a->hbs[a->n_hbs++] = *hb;
 }
 

@@ -24,19 +24,6 @@ void page_done(struct page *p)
 	page_init(p);
 }
 
-static void *grown(void *old, size_t n, size_t *cap, size_t size)
-{
-	if (n < *cap)
-		return old;
-	size_t more = *cap ? *cap * 2 : 64;
-	void *at = xcalloc(more, size);
-	if (n)
-		memcpy(at, old, n * size);
-	free(old);
-	*cap = more;
-	return at;
-}
-
 static char *copy(const char *text, size_t len)
 {
 	char *s = xcalloc(1, len + 1);
@@ -46,13 +33,13 @@ static char *copy(const char *text, size_t len)
 
 void page_add_owner(struct page *p, const struct uuid *task, int32_t attempt, int64_t session, const char *worker, size_t len)
 {
-	p->owners = grown(p->owners, p->n_owners, &p->owners_cap, sizeof(*p->owners));
+	p->owners = xgrow(p->owners, p->n_owners, &p->owners_cap, sizeof(*p->owners));
 	p->owners[p->n_owners++] =
 		(struct lease_owner){ .task = *task, .attempt = attempt, .worker = copy(worker, len), .session = session };
 }
 
 void page_add_hash(struct page *p, const char *worker, size_t len)
 {
-	p->hashes = grown(p->hashes, p->n_hashes, &p->hashes_cap, sizeof(*p->hashes));
+	p->hashes = xgrow(p->hashes, p->n_hashes, &p->hashes_cap, sizeof(*p->hashes));
 	p->hashes[p->n_hashes++] = copy(worker, len);
 }

@@ -223,10 +223,11 @@ static const char *sent(void)
 	Reins__V1__Metrics *m = pb_unpack(&reins__v1__metrics__descriptor, buf_head(&r.points), buf_len(&r.points), NULL, &why);
 	assert_non_null(m);
 	assert_int_equal(m->n_points, r.n_points);
-	size_t n = (size_t)sprintf(text, "%lld:", r.n_points ? (long long)r.first_number : 0LL);
+	size_t n = (size_t)snprintf(text, sizeof(text), "%lld:", r.n_points ? (long long)r.first_number : 0LL);
 	for (size_t i = 0; i < m->n_points; i++) {
 		assert_true(m->points[i]->n_values == 1 && m->points[i]->at);
-		n += (size_t)sprintf(text + n, " %lld", (long long)m->points[i]->step);
+		n += (size_t)snprintf(text + n, sizeof(text) - n, " %lld", (long long)m->points[i]->step);
+		assert_true(n < sizeof(text));
 	}
 	pb_free(m);
 	metrics_reader_sent(&r);

@@ -88,15 +88,7 @@ static int number(const char *text, size_t len, uint64_t max, uint64_t *ret)
 
 static struct redis_scan_item *add_item(struct redis_scan *s)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 256;
-		struct redis_scan_item *at = xcalloc(cap, sizeof(*at));
-		if (s->n)
-			memcpy(at, s->items, s->n * sizeof(*at));
-		free(s->items);
-		s->items = at;
-		s->cap = cap;
-	}
+	s->items = xgrow(s->items, s->n, &s->cap, sizeof(*s->items));
 	struct redis_scan_item *it = &s->items[s->n++];
 	*it = (struct redis_scan_item){ 0 };
 	return it;
