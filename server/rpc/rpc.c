@@ -33,6 +33,9 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
 	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
 	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "ListQueues", .shape = GRPC_UNARY, .on_request = queues_on_request, .on_end = queues_on_end },
+	{ .path = ADMIN "PauseQueue", .shape = GRPC_UNARY, .on_request = pause_on_request, .on_end = queues_on_end },
+	{ .path = ADMIN "ResumeQueue", .shape = GRPC_UNARY, .on_request = resume_on_request, .on_end = queues_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);

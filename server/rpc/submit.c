@@ -30,6 +30,7 @@ static void free_insert(struct store_insert *ins)
 {
 	blob_unref(ins->spec);
 	free((char *)(uintptr_t)ins->task.custom);
+	free((uint8_t *)(uintptr_t)ins->labels.data);
 	store_op_done_fields(&ins->op);
 }
 
@@ -62,6 +63,8 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		return -1;
 	spec_normalise(req->spec);
 	spec_to_insert(req->spec, ins);
+	if (spec_labels(req->spec, &ins->labels))
+		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
 	ins->owner = "";
 	if (*req->idempotency_key) {
 		snprintf(path, sizeof(path), "%sidempotency_key", prefix);
