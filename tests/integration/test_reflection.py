@@ -1,5 +1,6 @@
 """Server reflection, as a client without our .proto files uses it: everything that it needs comes from the server."""
 import queue
+import threading
 
 import grpc
 import pytest
@@ -13,12 +14,16 @@ OURS = ['reins.v1.TaskService', 'reins.v1.WorkerService', 'reins.v1.AdminService
         'grpc.reflection.v1.ServerReflection', 'grpc.reflection.v1alpha.ServerReflection']
 
 
+def reflect(channel, version):
+    return channel.stream_stream(
+        f'/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo',
+        request_serializer=Request.SerializeToString, response_deserializer=Response.FromString)
+
+
 @pytest.fixture(params=['v1', 'v1alpha'])
 def ask(shared, request):
     """ask(request, …) -> the answers, one stream for all of them."""
-    call = shared.channel().stream_stream(
-        f'/grpc.reflection.{request.param}.ServerReflection/ServerReflectionInfo',
-        request_serializer=Request.SerializeToString, response_deserializer=Response.FromString)
+    call = reflect(shared.channel(), request.param)
 
     def ask(*requests):
         stream = call(iter(requests), timeout=30)
@@ -136,9 +141,7 @@ def test_extensions(ask):
 
 def test_answers_come_while_the_stream_is_open(shared):
     """One after the other on an open stream, as buf and grpcurl ask."""
-    call = shared.channel().stream_stream(
-        '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
-        request_serializer=Request.SerializeToString, response_deserializer=Response.FromString)
+    call = reflect(shared.channel(), 'v1')
     requests = queue.Queue()
     stream = call(iter(requests.get, None), timeout=30)
     for _ in range(3):
@@ -148,11 +151,19 @@ def test_answers_come_while_the_stream_is_open(shared):
     assert list(stream) == [] and stream.code() == grpc.StatusCode.OK
 
 
-def test_a_reader_that_takes_its_time_gets_all(ask):
+def test_a_reader_that_takes_its_time_gets_all(shared):
     """More than the stream's queue holds: the server waits, and nothing is lost or out of order."""
-    names = ['reins/v1/task_service.proto', 'reins/v1/worker_service.proto', 'reins/v1/task.proto'] * 100
-    answers = ask(*(Request(file_by_filename=n) for n in names))
-    assert [files(a)[0].name for a in answers] == names
+    names = ['reins/v1/task_service.proto', 'reins/v1/worker_service.proto', 'reins/v1/task.proto'] * 500
+    sent = threading.Event()
+
+    def requests():
+        yield from (Request(file_by_filename=n) for n in names)
+        sent.set()
+    channel = shared.channel(('grpc.http2.bdp_probe', 0), ('grpc.http2.lookahead_bytes', 65535))
+    stream = reflect(channel, 'v1')(requests(), timeout=60)
+    assert sent.wait(30)  # and only now it is read
+    assert [files(a)[0].name for a in stream] == names
+    assert stream.code() == grpc.StatusCode.OK
 
 
 def test_bounds(shared):
