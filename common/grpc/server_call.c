@@ -136,8 +136,8 @@ void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { en
 
 void server_call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
 	end_call(c, &r, false);
 }
 
@@ -232,8 +232,8 @@ static void answer_refusal(struct grpc_server *srv, struct h2_stream *s, const s
 
 static void answer_status(struct grpc_server *srv, struct h2_stream *s, enum status_code code, const char *text)
 {
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
 	answer_refusal(srv, s, &r);
 }
 
@@ -587,12 +587,14 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg)
 {
 	int rc = grpc_call_send_packed(c, len, pack, msg);
-	struct refusal r = { .code = STATUS_RESOURCE_EXHAUSTED };
-	if (rc == -EMSGSIZE)
-		snprintf(r.message, sizeof(r.message), "the reply would have %zu bytes; the limit is %zu", len,
-			 c->srv->cfg.limits.max_message);
-	else if (rc == -EAGAIN)
-		snprintf(r.message, sizeof(r.message), "more than one reply to a unary call");
+	struct refusal r;
+	if (rc == -EMSGSIZE) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply would have %zu bytes; the limit is %zu", len,
+			     c->srv->cfg.limits.max_message);
+		(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
+	} else if (rc == -EAGAIN) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "more than one reply to a unary call");
+	}
 	grpc_call_finish(c, rc == -EMSGSIZE || rc == -EAGAIN ? &r : NULL);
 }
 
