@@ -50,6 +50,8 @@ struct grpc_call {
 	struct grpc_method_stats *stats;
 	int64_t began_mono_ns;
 	void *user;
+	void *caller;
+	enum status_code code; /* it ended with */
 	struct loop_timer timer;
 	int64_t deadline_mono_ns;
 	int64_t patience_mono_ns;          /* GRPC_NO_DEADLINE: none */
@@ -67,6 +69,8 @@ struct grpc_call {
 	bool finished; /* by the handler */
 };
 
+/* on_authorize, where there is one. Whoever makes no call of it afterwards says on_over. */
+int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r) MUST_CHECK;
 void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news);
 /* The connection's queues are shorter: parked requests go on. */
 void server_call_unpark(struct server_conn *sc);
