@@ -89,7 +89,7 @@ static void format_path(const struct reader *r, char *ret_path, size_t cap)
 	utf8_make_valid(path, strlen(path), ret_path, cap, NULL);
 }
 
-static int refuse_with_path(struct reader *r, const char *path, size_t at, const char *fmt, va_list ap)
+static int PRINTF_LIKE(4, 0) refuse_with_path(struct reader *r, const char *path, size_t at, const char *fmt, va_list ap)
 {
 	char raw[400], what[400];
 	size_t line, column;
