@@ -188,6 +188,9 @@ void attempts_session_up(struct attempts *s)
 			attempt_outcome_ready(a);
 		} else {
 			attempts_log_news(a);
+			/* Said perhaps, but into a stream that ended before the master had it; the store writes it only once. */
+			if (a->started_wall_us && a->state != ATTEMPT_ENDED)
+				attempts_say(a, SAY_STARTED);
 		}
 	}
 	attempts_metrics_session(s, true);

@@ -456,6 +456,20 @@ def test_many_at_once(master, make_worker):
 
 # ---- sessions come and go
 
+def test_the_start_is_said_again_in_the_next_session(master, worker, session):
+    # The stream may have ended, or the master, before it was stored.
+    key = master.run(session, 'sh', '-c', 'echo ready; exec sleep 60')
+    first = master.started(key).started
+    master.printed(key, b'ready')
+    master.attempts[key].started = None
+    session.cut()
+    again = master.session(2)
+    said = master.started(key).started
+    assert (said.started_at, list(said.devices)) == (first.started_at, list(first.devices))
+    again.stop(key)
+    master.ended(key)
+
+
 def test_stream_cut_while_it_runs(master, worker, session):
     key = master.run(session, 'sh', '-c', 'echo one; read x < go; echo two', working_dir=str(worker.folder))
     os.mkfifo(worker.folder / 'go')
