@@ -348,4 +348,15 @@ void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *
 	}
 }
 
+void grpc_server_each_call(struct grpc_server *srv, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg)
+{
+	list_each(conn, &srv->conns) {
+		list_each(it, &container_of(conn, struct server_conn, node)->calls) {
+			struct grpc_call *c = container_of(it, struct grpc_call, node);
+			if (c->caller && !c->over)
+				visit(arg, c, c->caller);
+		}
+	}
+}
+
 int64_t grpc_server_method_calls(const struct grpc_server *srv, size_t method) { return srv->entries[method].calls; }

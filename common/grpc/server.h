@@ -31,6 +31,15 @@ struct grpc_method {
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 
+/* What is known of a request when its headers have come: of its body no byte is kept yet. */
+struct grpc_request {
+	const struct grpc_method *method;
+	const struct stream_peer *peer;
+	const char *authorization; /* NULL: none, or several */
+	size_t n_authorization;    /* headers of that name */
+	const char *request_id;    /* x-request-id; NULL: none */
+};
+
 struct grpc_server_config {
 	struct grpc_limits limits;
 	const struct grpc_method *methods;
@@ -41,6 +50,11 @@ struct grpc_server_config {
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
+	/* May the call be made?  Asked once for each, of every protocol, from its headers: 0 and what stands for the caller
+	 * (grpc_call_caller), or -1 and a refusal. NULL: every call may. */
+	int (*on_authorize)(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
+	/* Last of a call that may be made, after its on_end: gives the caller back. NULL only without on_authorize. */
+	void (*on_over)(void *app, void *caller, enum status_code code);
 	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
 	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
 	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
@@ -69,6 +83,8 @@ struct grpc_server_stats {
 	int64_t not_grpc; /* requests answered with an HTTP status: another method than POST, another content */
 };
 void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
+/* Each open call that has a caller and has not ended. `visit` may finish it, and nothing else. */
+void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
 /* Calls so far of the method at this place of cfg.methods. */
 int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
 
@@ -76,6 +92,7 @@ int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
 void *grpc_call_app(const struct grpc_call *c);
 void grpc_call_set_user(struct grpc_call *c, void *user);
 void *grpc_call_user(const struct grpc_call *c);
+void *grpc_call_caller(const struct grpc_call *c); /* as on_authorize said; valid until on_end has returned */
 const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
 /* For a handler that waits for something else: ends the call with `r` (which must outlive it) at that time, unless it has

@@ -28,7 +28,7 @@ static void on_deadline(struct loop_timer *t);
 
 /* ---- objects ---- */
 
-static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m)
+static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m, void *caller)
 {
 	struct grpc_server *srv = sc->srv;
 	struct list *it = list_pop_front(&srv->spare);
@@ -37,7 +37,7 @@ static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, c
 		return NULL;
 	if (it)
 		srv->n_spare--;
-	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .deadline_mono_ns = GRPC_NO_DEADLINE,
+	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .caller = caller, .deadline_mono_ns = GRPC_NO_DEADLINE,
 				  .patience_mono_ns = GRPC_NO_DEADLINE };
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->todo);
@@ -59,6 +59,8 @@ static void call_free(struct grpc_call *c)
 	list_remove(&c->node);
 	list_remove(&c->parked);
 	list_remove(&c->todo);
+	if (srv->cfg.on_over)
+		srv->cfg.on_over(srv->cfg.app, c->caller, c->code);
 	srv->stats.calls_open--;
 	/* A server freed inside a handler keeps its calls until the end of the turn: one may be on the stack. */
 	if (srv->n_spare >= SPARE_MAX && !srv->freed) {
@@ -98,6 +100,7 @@ static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 	count(c->srv, code);
 	c->over = true;
 	c->finished = finished;
+	c->code = code;
 	loop_timer_stop(&c->timer);
 	list_remove(&c->parked);
 	schedule(c);
@@ -133,8 +136,8 @@ void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { en
 
 void server_call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
 	end_call(c, &r, false);
 }
 
@@ -220,13 +223,18 @@ static void answer_http(struct grpc_server *srv, struct h2_stream *s, const char
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 
+static void answer_refusal(struct grpc_server *srv, struct h2_stream *s, const struct refusal *r)
+{
+	count(srv, r->code);
+	h2_discard(s);
+	send_status(s, false, r);
+}
+
 static void answer_status(struct grpc_server *srv, struct h2_stream *s, enum status_code code, const char *text)
 {
-	count(srv, code);
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
-	h2_discard(s);
-	send_status(s, false, &r);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
+	answer_refusal(srv, s, &r);
 }
 
 static void answer_encoding(struct grpc_server *srv, struct h2_stream *s)
@@ -250,6 +258,28 @@ static bool is_grpc_type(const char *type)
 	if (strncmp(rest, "+proto", 6) == 0)
 		rest += 6;
 	return *rest == 0 || *rest == ';' || *rest == ' ';
+}
+
+int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r)
+{
+	*ret_caller = NULL;
+	return srv->cfg.on_authorize ? srv->cfg.on_authorize(srv->cfg.app, rq, ret_caller, ret_r) : 0;
+}
+
+static int authorize(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m, void **ret_caller)
+{
+	const struct grpc_request rq = {
+		.method = m,
+		.peer = stream_peer(sc->base.stream),
+		.authorization = h2_header(s, "authorization"),
+		.n_authorization = h2_header_count(s, "authorization"),
+		.request_id = h2_header(s, "x-request-id"),
+	};
+	struct refusal r = { .code = STATUS_OK };
+	if (server_call_authorize(sc->srv, &rq, ret_caller, &r) == 0)
+		return 0;
+	answer_refusal(sc->srv, s, &r);
+	return -1;
 }
 
 /* A call, or NULL when the stream was answered. */
@@ -289,9 +319,14 @@ static struct grpc_call *accept_call(struct server_conn *sc, struct h2_stream *s
 		left = left > 0 ? min_i64(left, wanted) : wanted;
 	}
 	struct method_entry *entry = container_of(n, struct method_entry, node);
+	void *caller;
+	if (authorize(sc, s, entry->method, &caller))
+		return NULL;
 	entry->calls++;
-	struct grpc_call *c = call_new(sc, s, entry->method);
+	struct grpc_call *c = call_new(sc, s, entry->method, caller);
 	if (!c) {
+		if (srv->cfg.on_over)
+			srv->cfg.on_over(srv->cfg.app, caller, STATUS_UNAVAILABLE);
 		answer_status(srv, s, STATUS_UNAVAILABLE, "out of memory");
 		return NULL;
 	}
@@ -552,12 +587,14 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg)
 {
 	int rc = grpc_call_send_packed(c, len, pack, msg);
-	struct refusal r = { .code = STATUS_RESOURCE_EXHAUSTED };
-	if (rc == -EMSGSIZE)
-		snprintf(r.message, sizeof(r.message), "the reply would have %zu bytes; the limit is %zu", len,
-			 c->srv->cfg.limits.max_message);
-	else if (rc == -EAGAIN)
-		snprintf(r.message, sizeof(r.message), "more than one reply to a unary call");
+	struct refusal r;
+	if (rc == -EMSGSIZE) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply would have %zu bytes; the limit is %zu", len,
+			     c->srv->cfg.limits.max_message);
+		(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
+	} else if (rc == -EAGAIN) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "more than one reply to a unary call");
+	}
 	grpc_call_finish(c, rc == -EMSGSIZE || rc == -EAGAIN ? &r : NULL);
 }
 
@@ -576,6 +613,7 @@ void *grpc_call_app(const struct grpc_call *c) { return c->srv->cfg.app; }
 void grpc_call_set_user(struct grpc_call *c, void *user) { c->user = user; }
 void *grpc_call_user(const struct grpc_call *c) { return c->user; }
 const struct grpc_method *grpc_call_method(const struct grpc_call *c) { return c->method; }
+void *grpc_call_caller(const struct grpc_call *c) { return c->caller; }
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c) { return c->deadline_mono_ns; }
 
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c)

@@ -48,6 +48,8 @@ struct grpc_call {
 	struct h2_stream *s;    /* NULL: the stream is gone */
 	const struct grpc_method *method;
 	void *user;
+	void *caller;
+	enum status_code code; /* it ended with */
 	struct loop_timer timer;
 	int64_t deadline_mono_ns;
 	int64_t patience_mono_ns;          /* GRPC_NO_DEADLINE: none */
@@ -65,6 +67,8 @@ struct grpc_call {
 	bool finished; /* by the handler */
 };
 
+/* on_authorize, where there is one. Whoever makes no call of it afterwards says on_over. */
+int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r) MUST_CHECK;
 void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news);
 /* The connection's queues are shorter: parked requests go on. */
 void server_call_unpark(struct server_conn *sc);
