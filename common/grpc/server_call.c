@@ -153,6 +153,8 @@ void server_call_refuse(struct grpc_call *c, enum status_code code, const char *
 	end_call(c, &r, false);
 }
 
+void server_call_end(struct grpc_call *c, const struct refusal *r) { end_call(c, r, false); }
+
 void server_call_cut(struct grpc_call *c)
 {
 	c->s = NULL;
@@ -363,10 +365,13 @@ static void respond(struct grpc_call *c)
 
 static void refuse_message(struct grpc_call *c, int err, const struct framing_message *m)
 {
-	char text[128];
+	struct refusal r;
 	if (err == -EMSGSIZE) {
-		snprintf(text, sizeof(text), "message of %u bytes; the limit is %zu", m->declared, c->max_message);
-		server_call_refuse(c, STATUS_RESOURCE_EXHAUSTED, text);
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %u bytes; the limit is %zu", m->declared, c->max_message);
+		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
+		(void)refuse_more(&r, "size", "%u", m->declared);
+		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		end_call(c, &r, false);
 	} else {
 		server_call_refuse(c, STATUS_INTERNAL, "the flags of a message are neither 0 nor 1");
 	}

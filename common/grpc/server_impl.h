@@ -78,6 +78,7 @@ void server_call_unpark(struct server_conn *sc);
 void server_call_work(struct grpc_server *srv);
 /* Ends with a status that is not the handler's. */
 void server_call_refuse(struct grpc_call *c, enum status_code code, const char *text);
+void server_call_end(struct grpc_call *c, const struct refusal *r);
 /* The stream or connection is gone. */
 void server_call_cut(struct grpc_call *c);
 void server_call_free_spares(struct grpc_server *srv);
