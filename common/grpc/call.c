@@ -110,6 +110,7 @@ void call_end(struct grpc_call *c, const struct refusal *r, bool finished)
 		return;
 	const struct exchange *x = &c->reply.x;
 	if (x->stream) {
+		c->reply.gzip = c->reply.gzip && c->reply.begun;
 		if (c->reply.dialect->reads_to_end)
 			x->ops->read_to_end(x);
 		else
@@ -209,6 +210,7 @@ static struct grpc_call *begin(struct grpc_server *srv, const struct exchange *x
 	if (c->method->shape == GRPC_BIDI) {
 		c->told = true;
 		x->ops->working(x);
+		c->reply.gzip = false; /* a promise before any message is known */
 		c->reply.dialect->begin(&c->reply);
 		c->method->on_start(c);
 	} else if (!(news & (H2_NEWS_DATA | H2_NEWS_END))) {

@@ -71,12 +71,21 @@ static int hold(struct grpc_call *c, const struct buf *b, bool gzip)
 	return 0;
 }
 
+/* Only a reply whose first message is in gzip announces it: grpc-core's own health check (1.51) crashes at a grpc-encoding
+ * that it did not ask for. */
+static void begin(struct grpc_call *c, bool gzip)
+{
+	if (c->reply.begun)
+		return;
+	c->reply.gzip = gzip;
+	c->reply.dialect->begin(&c->reply);
+}
+
 static int put(struct grpc_call *c, const struct buf *b, bool gzip)
 {
 	const struct exchange *x = &c->reply.x;
 	size_t len = buf_len(b);
-	if (!c->reply.begun)
-		c->reply.dialect->begin(&c->reply);
+	begin(c, gzip);
 	uint8_t *at = x->ops->reserve(x, FRAMING_PREFIX + len);
 	if (!at)
 		return no_memory(c);
@@ -110,8 +119,7 @@ static int send_encoded(struct grpc_call *c, size_t len, size_t (*pack)(const vo
 static int send_plain(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg)
 {
 	const struct exchange *x = &c->reply.x;
-	if (!c->reply.begun)
-		c->reply.dialect->begin(&c->reply);
+	begin(c, false);
 	uint8_t *at = x->ops->reserve(x, FRAMING_PREFIX + len);
 	if (!at)
 		return no_memory(c);

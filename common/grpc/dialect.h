@@ -48,7 +48,7 @@ struct reply {
 	const struct grpc_server_config *cfg;
 	const struct dialect *dialect;
 	const char *origin; /* that may read it, of the configured ones; NULL: none */
-	bool gzip;          /* its reader takes it */
+	bool gzip;          /* its reader takes it; once begun: the headers say so */
 	bool begun;         /* headers were sent */
 	bool held_any, held_gzip;
 	struct buf held;    /* the message, where headers come with the end */
