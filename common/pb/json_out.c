@@ -122,6 +122,10 @@ static void put_real(struct writer *w, double v, bool single)
 		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
 		return;
 	}
+	if (v == 0 && signbit(v)) { /* "-0" is a whole number to some, and those have no -0 */
+		put_text(w, "-0.0");
+		return;
+	}
 	/* The shortest form that reads back the same; %g leaves out zeros, but numbers near 0 have fewer digits than others. */
 	int from = single ? 6 : 15, to = single ? 9 : 17;
 	if (fabs(v) < (single ? (double)FLT_MIN : DBL_MIN))

@@ -108,7 +108,7 @@ static void test_reals(void **state)
 		{ "{\"aDouble\":5e-324}", NULL },
 		{ "{\"aDouble\":1.7976931348623157e+308}", NULL },
 		{ "{\"aDouble\":2.2250738585072014e-308}", NULL },
-		{ "{\"aDouble\":-0.0}", "{\"aDouble\":-0}" },
+		{ "{\"aDouble\":-0}", "{\"aDouble\":-0.0}" },
 		{ "{\"aDouble\":1e-400}", "{}" },
 		{ "{\"aDouble\":\"1.5\"}", "{\"aDouble\":1.5}" },
 		{ "{\"aDouble\":\"NaN\",\"aFloat\":\"Infinity\"}", "{\"aFloat\":\"Infinity\",\"aDouble\":\"NaN\"}" },
