@@ -400,6 +400,7 @@ bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
 const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
 const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }
 int64_t engine_stalls(const struct engine *e) { return e->stalls; }
+const struct engine_stats *engine_stats(const struct engine *e) { return &e->stats; }
 
 const char *engine_not_ready(const struct engine *e)
 {

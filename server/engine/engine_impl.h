@@ -80,6 +80,7 @@ struct engine {
 	int64_t pulse_due_mono_ns, next_beat_mono_ns, beat_sent_mono_ns;
 	struct dependency store_state, lease_state;
 	int64_t stalls; /* of the loop */
+	struct engine_stats stats;
 
 	/* drain.c: wishes of operators */
 	struct store_workers wishes; /* the page that is read */
