@@ -131,6 +131,8 @@ const char *engine_store_id(const struct engine *e);
 int64_t engine_incarnation(const struct engine *e);
 /* The store is up and this master has its incarnation: sessions may be opened. */
 bool engine_ready(const struct engine *e);
+/* `changed` is called whenever engine_ready says something else than before; it only takes notes. */
+void engine_on_readiness(struct engine *e, void (*changed)(void *arg), void *arg);
 /* This master has its incarnation, and knows the store's id: it can hold sessions, also while the store is away. */
 bool engine_holds_sessions(const struct engine *e);
 bool engine_lease_up(const struct engine *e);
