@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
 #include "server/rpc/worker_info.h"
@@ -100,11 +101,13 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
+	rights_init(rpc);
 }
 
 void rpc_done(struct rpc *rpc)
 {
 	progress_done(&rpc->left);
+	rights_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)

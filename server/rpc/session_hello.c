@@ -7,9 +7,9 @@
 
 #include "common/base/clock.h"
 #include "common/log/log.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/spec.h"
-#include "server/rpc/worker_cert.h"
 #include "server/rpc/worker_info.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
@@ -49,15 +49,13 @@ static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN]
 	return 0;
 }
 
-static int check_certificate(struct session *s)
+static int check_right(struct session *s, const Reins__V1__Hello *m)
 {
-	const struct stream_peer *peer = grpc_call_peer(s->call);
-	char named[128];
-	if (worker_cert_allows(peer, s->worker))
+	char text[900];
+	rpc_target(s->call, "worker=%s", s->worker);
+	if (rights_to_work(s->call, s->worker, m->queues, m->n_queues, text, sizeof(text)))
 		return 0;
-	worker_cert_names(peer, named, sizeof(named));
-	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
-		    "(deploy/tls worker %s)", named, s->worker, s->worker);
+	session_end(s, STATUS_PERMISSION_DENIED, "%s", text);
 	return -1;
 }
 
@@ -109,7 +107,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	s->info = worker_info_of_hello(m);
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
 	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
-	if (check_certificate(s))
+	if (check_right(s, m))
 		return -1;
 	if (parse_instance(m->instance, ev->hello.instance))
 		return session_bad_message(s, "hello.instance: not 32 hex digits");
