@@ -216,6 +216,7 @@ int grpc_server_listen(struct grpc_server *srv, const struct listener_config *lc
 		return -ENOMEM;
 	struct listener_config cfg = *lc;
 	cfg.on_refused = on_refused;
+	cfg.stats = &srv->stats.listeners;
 	int rc = listener_new(srv->loop, &cfg, on_accept, srv, &sl->l);
 	if (rc < 0) {
 		free(sl);
@@ -273,7 +274,7 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	struct grpc_server *srv = calloc(1, sizeof(*srv));
 	if (!srv)
 		return -ENOMEM;
-	srv->entries = calloc(cfg->n_methods ? cfg->n_methods : 1, sizeof(*srv->entries));
+	srv->entries = calloc(cfg->n_methods + 1, sizeof(*srv->entries));
 	if (!srv->entries) {
 		free(srv);
 		return -ENOMEM;
@@ -359,4 +360,7 @@ void grpc_server_each_call(struct grpc_server *srv, void (*visit)(void *arg, str
 	}
 }
 
-int64_t grpc_server_method_calls(const struct grpc_server *srv, size_t method) { return srv->entries[method].calls; }
+const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *srv, size_t method)
+{
+	return &srv->entries[method].stats;
+}

@@ -2,6 +2,7 @@
 #ifndef REINS_GRPC_SERVER_H
 #define REINS_GRPC_SERVER_H
 
+#include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
 #include "common/loop/loop.h"
 #include "common/stream/stream.h"
@@ -61,7 +62,7 @@ struct grpc_server_config {
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
-/* lc.on_refused is not used: on_log gets these lines too. */
+/* lc.on_refused and lc.stats are not used: on_log gets these lines too. */
 int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
 /* Takes over an open stream (tests: one end of a pair). */
 int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
@@ -77,6 +78,7 @@ enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDS
 struct grpc_server_stats {
 	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
 	int64_t refused_connections[GRPC_REFUSED_CAUSES];
+	struct listener_stats listeners;
 	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
 	 * the client went away. */
 	int64_t ended[GRPC_STATUS_CODES];
@@ -85,8 +87,16 @@ struct grpc_server_stats {
 void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
 /* Each open call that has a caller and has not ended. `visit` may finish it, and nothing else. */
 void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
-/* Calls so far of the method at this place of cfg.methods. */
-int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
+/* Of one method.  Each call is started once and ended once; what goes on is the difference.  What may not be made
+ * is among them, and has no time. */
+struct grpc_method_stats {
+	int64_t started, ended[GRPC_STATUS_CODES];
+	int64_t messages_in, bytes_in, messages_out, bytes_out; /* without framing */
+	struct histogram took; /* from the headers to the end; nothing of BIDI, which lasts as long as its client */
+};
+/* Of the method at this place of cfg.methods; at n_methods: requests that were refused from their headers, which were no
+ * calls, by status. */
+const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *s, size_t method);
 
 /* ---- a call ---- */
 void *grpc_call_app(const struct grpc_call *c);

@@ -28,8 +28,9 @@ static void on_deadline(struct loop_timer *t);
 
 /* ---- objects ---- */
 
-static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m, void *caller)
+static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, struct method_entry *entry, void *caller)
 {
+	const struct grpc_method *m = entry->method;
 	struct grpc_server *srv = sc->srv;
 	struct list *it = list_pop_front(&srv->spare);
 	struct grpc_call *c = it ? container_of(it, struct grpc_call, node) : malloc(sizeof(*c));
@@ -37,8 +38,10 @@ static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, c
 		return NULL;
 	if (it)
 		srv->n_spare--;
-	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .caller = caller, .deadline_mono_ns = GRPC_NO_DEADLINE,
-				  .patience_mono_ns = GRPC_NO_DEADLINE };
+	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .caller = caller,
+				  .deadline_mono_ns = GRPC_NO_DEADLINE, .patience_mono_ns = GRPC_NO_DEADLINE, .stats = &entry->stats,
+				  .began_mono_ns = loop_now_mono_ns(srv->loop) };
+	entry->stats.started++;
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->todo);
 	list_init(&c->parked);
@@ -88,16 +91,25 @@ static void schedule(struct grpc_call *c)
 
 /* ---- the end ---- */
 
-static void count(struct grpc_server *srv, enum status_code code)
+static void count(struct grpc_server *srv, struct grpc_method_stats *stats, enum status_code code)
 {
-	if (code < GRPC_STATUS_CODES)
-		srv->stats.ended[code]++;
+	if (code >= GRPC_STATUS_CODES)
+		return;
+	srv->stats.ended[code]++;
+	stats->ended[code]++;
+}
+
+static void count_refused(struct grpc_server *srv, enum status_code code)
+{
+	count(srv, &srv->entries[srv->cfg.n_methods].stats, code);
 }
 
 static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 {
 	assert(!c->over);
-	count(c->srv, code);
+	count(c->srv, c->stats, code);
+	if (c->method->shape != GRPC_BIDI)
+		histogram_add(&c->stats->took, loop_now_mono_ns(c->srv->loop) - c->began_mono_ns);
 	c->over = true;
 	c->finished = finished;
 	c->code = code;
@@ -223,9 +235,8 @@ static void answer_http(struct grpc_server *srv, struct h2_stream *s, const char
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 
-static void answer_refusal(struct grpc_server *srv, struct h2_stream *s, const struct refusal *r)
+static void answer_refusal(struct h2_stream *s, const struct refusal *r)
 {
-	count(srv, r->code);
 	h2_discard(s);
 	send_status(s, false, r);
 }
@@ -234,12 +245,13 @@ static void answer_status(struct grpc_server *srv, struct h2_stream *s, enum sta
 {
 	struct refusal r;
 	(void)refuse(&r, code, NULL, "%s", text);
-	answer_refusal(srv, s, &r);
+	count_refused(srv, code);
+	answer_refusal(s, &r);
 }
 
 static void answer_encoding(struct grpc_server *srv, struct h2_stream *s)
 {
-	count(srv, STATUS_UNIMPLEMENTED);
+	count_refused(srv, STATUS_UNIMPLEMENTED);
 	struct h2_header h[RESPONSE_LEN + 3];
 	memcpy(h, RESPONSE, sizeof(RESPONSE));
 	h[RESPONSE_LEN] = (struct h2_header)H2_HEADER("grpc-accept-encoding", "identity");
@@ -266,10 +278,10 @@ int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq
 	return srv->cfg.on_authorize ? srv->cfg.on_authorize(srv->cfg.app, rq, ret_caller, ret_r) : 0;
 }
 
-static int authorize(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m, void **ret_caller)
+static int authorize(struct server_conn *sc, struct h2_stream *s, struct method_entry *entry, void **ret_caller)
 {
 	const struct grpc_request rq = {
-		.method = m,
+		.method = entry->method,
 		.peer = stream_peer(sc->base.stream),
 		.authorization = h2_header(s, "authorization"),
 		.n_authorization = h2_header_count(s, "authorization"),
@@ -278,7 +290,9 @@ static int authorize(struct server_conn *sc, struct h2_stream *s, const struct g
 	struct refusal r = { .code = STATUS_OK };
 	if (server_call_authorize(sc->srv, &rq, ret_caller, &r) == 0)
 		return 0;
-	answer_refusal(sc->srv, s, &r);
+	entry->stats.started++;
+	count(sc->srv, &entry->stats, r.code);
+	answer_refusal(s, &r);
 	return -1;
 }
 
@@ -320,10 +334,9 @@ static struct grpc_call *accept_call(struct server_conn *sc, struct h2_stream *s
 	}
 	struct method_entry *entry = container_of(n, struct method_entry, node);
 	void *caller;
-	if (authorize(sc, s, entry->method, &caller))
+	if (authorize(sc, s, entry, &caller))
 		return NULL;
-	entry->calls++;
-	struct grpc_call *c = call_new(sc, s, entry->method, caller);
+	struct grpc_call *c = call_new(sc, s, entry, caller);
 	if (!c) {
 		if (srv->cfg.on_over)
 			srv->cfg.on_over(srv->cfg.app, caller, STATUS_UNAVAILABLE);
@@ -415,6 +428,8 @@ static void input_single(struct grpc_call *c)
 		}
 		h2_mark_started(c->s);
 		struct h2_stream *s = c->s;
+		c->stats->messages_in++;
+		c->stats->bytes_in += m.len;
 		c->method->on_request(c, m.data, m.len);
 		if (c->s == s) /* not when the handler freed the server */
 			h2_drop(s, n);
@@ -446,6 +461,8 @@ static void input_bidi(struct grpc_call *c)
 		} else if (m.compressed) {
 			server_call_refuse(c, STATUS_INTERNAL, "a compressed message without grpc-encoding");
 		} else {
+			c->stats->messages_in++;
+			c->stats->bytes_in += m.len;
 			c->method->on_message(c, m.data, m.len);
 			if (!c->over)
 				h2_drop(c->s, FRAMING_PREFIX + m.len);
@@ -561,6 +578,8 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 	size_t packed = pack(msg, at + FRAMING_PREFIX);
 	assert(packed == len);
 	h2_write_commit(c->s, FRAMING_PREFIX + packed);
+	c->stats->messages_out++;
+	c->stats->bytes_out += (int64_t)packed;
 	conn_mark(&c->sc->base);
 	return 0;
 }

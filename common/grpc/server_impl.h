@@ -10,14 +10,14 @@
 struct method_entry {
 	struct map_node node;
 	const struct grpc_method *method;
-	int64_t calls;
+	struct grpc_method_stats stats;
 };
 
 struct grpc_server {
 	struct loop *loop;
 	struct grpc_server_config cfg;
 	struct map methods;
-	struct method_entry *entries;
+	struct method_entry *entries; /* the last: of requests that became no call */
 	struct list conns, listeners;
 	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
@@ -47,6 +47,8 @@ struct grpc_call {
 	struct server_conn *sc; /* NULL: the connection is gone */
 	struct h2_stream *s;    /* NULL: the stream is gone */
 	const struct grpc_method *method;
+	struct grpc_method_stats *stats;
+	int64_t began_mono_ns;
 	void *user;
 	void *caller;
 	enum status_code code; /* it ended with */
