@@ -385,7 +385,8 @@ bool auth_check(struct auth *a, struct auth_call *c, int64_t wall_us, struct ref
 	if (!still_known(a, c))
 		text = "the right to this call was taken back";
 	else if (c->ends_wall_us && wall_us >= c->ends_wall_us)
-		text = "the token or certificate of this call has expired";
+		text = c->ends_wall_us == c->cert_ends_wall_us ? "the certificate of this call has expired: renew it"
+							       : "the token of this call has expired: renew it";
 	if (!text)
 		return true;
 	a->stats.ended_streams++;

@@ -1,11 +1,10 @@
-/* Who a worker is: Hello, gathered from its pieces, and its certificate, which must not end before the stream does.
+/* Who a worker is: Hello, gathered from its pieces, and whether its token or certificate is for it.
  *
  * Bounded: the list by the core's max_held, the time until the last piece by HELLO_TIMEOUT_NS. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/log/log.h"
 #include "server/rpc/rights.h"
 #include "server/rpc/session.h"
@@ -13,7 +12,6 @@
 #include "server/rpc/worker_info.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
-#define CERT_LOOK_US (60 * INT64_C(1000000))
 #define SLOTS_MAX 10000
 #define NAMES_MAX 1000 /* of queues, and of handlers */
 #define HELLO_NUMBER_MAX (INT64_C(1) << 62) /* the next one is a number too */
@@ -57,17 +55,6 @@ static int check_right(struct session *s, const Reins__V1__Hello *m)
 		return 0;
 	session_end(s, STATUS_PERMISSION_DENIED, "%s", text);
 	return -1;
-}
-
-/* The stream outlives the handshake, where dates are looked at, by months. */
-static void on_cert_timer(struct loop_timer *t)
-{
-	struct session *s = container_of(t, struct session, cert_timer);
-	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
-	if (left_us <= 0)
-		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
-	else /* in steps, since the wall clock can be set */
-		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
 }
 
 /* As far as they are names. */
@@ -177,9 +164,6 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 		return;
 	loop_timer_stop(&s->hello_timer);
 	s->greeted = true;
-	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
-	if (s->cert_ends_wall_us)
-		loop_timer_set(&s->cert_timer, 0);
 	s->hello.hello.worker = s->worker;
 	s->hello.hello.queues = (const char *const *)s->queues;
 	s->hello.hello.handlers = (const char *const *)s->handlers;
@@ -202,14 +186,12 @@ static void on_hello_timeout(struct loop_timer *t)
 void session_hello_begin(struct session *s)
 {
 	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
-	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
 	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
 }
 
 void session_hello_stop(struct session *s)
 {
 	loop_timer_stop(&s->hello_timer);
-	loop_timer_stop(&s->cert_timer);
 }
 
 void session_hello_done(struct session *s)

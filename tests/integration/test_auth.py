@@ -373,7 +373,7 @@ def metric(master, caller):
     import urllib.request
     request = urllib.request.Request(f'http://{master.address}/metrics', headers={'authorization': f'Bearer {master.admin_token}'})
     text = urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
-    return int(float(re.search(r'^reins_\w*calls_open\w* (\S+)', text, re.M).group(1)))
+    return int(float(re.search(r'^reins_rpc_open_calls (\S+)', text, re.M).group(1)))
 
 
 def test_a_token_that_ends_ends_its_stream(own):
