@@ -237,6 +237,8 @@ static int open_services(struct server *s)
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
+		.services = rpc_services,
+		.n_services = rpc_n_services,
 		.app = &s->rpc,
 		.max_connections = (int)s->cfg.max_connections,
 		.on_log = on_grpc_log,

@@ -51,6 +51,9 @@ void rpc_drain(struct rpc *rpc);
 /* The method table: all that is not in it answers UNIMPLEMENTED. */
 extern const struct grpc_method rpc_methods[];
 extern const size_t rpc_n_methods;
+/* The services of the table. */
+extern const ProtobufCServiceDescriptor *const rpc_services[];
+extern const size_t rpc_n_services;
 
 /* The service of a method of the table, without a NUL; false: an earlier method has it too. */
 bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len);

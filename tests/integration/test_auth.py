@@ -7,6 +7,7 @@ import re
 import secrets
 import subprocess
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -349,7 +350,7 @@ def test_revocation_reaches_open_streams(own):
                for token in (reader, stays)]
     waits = Caller(master.channel(), reader).tasks.GetTask.future(stubs.tasks.GetTaskRequest(task_id=t.id, wait={'seconds': 25}))
     session.initial_metadata()
-    wait_for(lambda: metric(master, root) >= 4, lambda: master.log())
+    wait_for(lambda: open_calls(master) == 4, lambda: master.log())
     master.file.path.write_text('token broken\n')
     said = master.hang_up()
     assert 'the old tokens stay in use' in said and 'line 1: ' in said
@@ -367,13 +368,10 @@ def test_revocation_reaches_open_streams(own):
     assert_silent([worker, reader, stays], master.log())
 
 
-def metric(master, caller):
-    """Calls that are open, as the log of the test's master shows them: those of the three that wait, and this one."""
-    del caller
-    import urllib.request
+def open_calls(master):
     request = urllib.request.Request(f'http://{master.address}/metrics', headers={'authorization': f'Bearer {master.admin_token}'})
     text = urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
-    return int(float(re.search(r'^reins_rpc_open_calls (\S+)', text, re.M).group(1)))
+    return sum(int(n) for n in re.findall(r'^reins_rpc_in_flight{.*} (\d+)$', text, re.M))
 
 
 def test_a_token_that_ends_ends_its_stream(own):
