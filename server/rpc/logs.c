@@ -322,6 +322,10 @@ static void on_looked(struct store_op *op)
 		logs_over(l);
 		return;
 	}
+	if (!rpc_must(l->call, t->owner, RPC_READ)) {
+		logs_over(l);
+		return;
+	}
 	if (l->attempt > t->core.attempt) {
 		rpc_refuse_no_attempt(l->call, &l->get.id, t->core.attempt);
 		logs_over(l);

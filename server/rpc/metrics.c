@@ -151,6 +151,8 @@ static void on_task(struct store_op *op)
 		rpc_refuse_store(m->call, op);
 	} else if (!m->get.ret_found) {
 		rpc_refuse_no_task(m->call, &m->get.id);
+	} else if (!rpc_must(m->call, t->owner, RPC_READ)) {
+		/* freed below */
 	} else if (m->req->attempt > t->core.attempt) {
 		rpc_refuse_no_attempt(m->call, &m->get.id, t->core.attempt);
 	} else {

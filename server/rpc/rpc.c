@@ -16,6 +16,7 @@
 #include "reins/v1/admin_service.pb-c.h"
 #include "reins/v1/task_service.pb-c.h"
 #include "reins/v1/worker_service.pb-c.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
 #include "server/rpc/worker_info.h"
@@ -198,6 +199,7 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
+	rights_init(rpc);
 	health_init(rpc);
 	/* Ours, and a test reads it through. */
 	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
@@ -208,6 +210,7 @@ void rpc_done(struct rpc *rpc)
 {
 	health_done(rpc);
 	progress_done(&rpc->left);
+	rights_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)
