@@ -46,7 +46,7 @@ static int add_task(struct list_call *l, const struct store_task *t, struct rpc_
 {
 	struct buf one;
 	buf_init(&one, 2 * PAGE_BYTES);
-	int rc = rpc_task(l->search.rpc, t, l->search.full, reasons, &one);
+	int rc = rpc_task(l->search.rpc, t, l->search.full && rpc_may(l->search.call, t->owner, RPC_READ), reasons, &one);
 	*ret_fits = rc == 0 && (l->n == 0 || buf_len(&l->page) + buf_len(&one) <= PAGE_BYTES);
 	if (*ret_fits)
 		rc = wire_put_len(&l->page, 1, buf_head(&one), buf_len(&one));
@@ -81,7 +81,7 @@ static void on_searched(struct search *s, const struct store_op *failed)
 	else if (failed)
 		rpc_refuse_store(s->call, failed);
 	else if (l->no_room || wire_put_text(&l->page, 2, token))
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+		rpc_refuse_room(s->call, "no room for the page; ask for a smaller page_size");
 	else
 		rpc_reply(s->call, &l->page);
 	list_free(l);

@@ -117,7 +117,7 @@ static void finish(struct queues_call *q, bool more)
 	if (more)
 		snprintf(token, sizeof(token), TOKEN_PREFIX "%s", q->after);
 	if (wire_put_text(&q->page, 2, token))
-		rpc_refuse(q->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+		rpc_refuse_room(q->call, "no room for the page; ask for a smaller page_size");
 	else
 		rpc_reply(q->call, &q->page);
 	call_free(q);
@@ -135,7 +135,7 @@ static void on_listed(struct store_op *op)
 	}
 	for (size_t i = 0; i < q->read.ret_n; i++, q->n++) {
 		if (add(q, &q->read.ret_rows[i])) {
-			rpc_refuse(q->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+			rpc_refuse_room(q->call, "no room for the page; ask for a smaller page_size");
 			call_free(q);
 			return;
 		}
@@ -194,7 +194,7 @@ static void on_paused_read(struct store_op *op)
 	else if (q->read.ret_n == 0)
 		rpc_refuse(q->call, STATUS_NOT_FOUND, "queue", "queue: it has no task, and was never paused");
 	else if (put_queue(&q->read.ret_rows[0], &q->page))
-		rpc_refuse(q->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(q->call, "no room for the reply");
 	else
 		rpc_reply(q->call, &q->page);
 	call_free(q);
@@ -230,6 +230,7 @@ static void begin(struct grpc_call *call, bool on, const char *queue, const char
 		rpc_refuse(call, STATUS_INVALID_ARGUMENT, "reason", "reason: %zu bytes; at most 255 are allowed", strlen(reason));
 		return;
 	}
+	rpc_target(call, "queue=%s", queue);
 	struct queues_call *q = call_new(call);
 	snprintf(q->queue, sizeof(q->queue), "%s", queue);
 	snprintf(q->reason, sizeof(q->reason), "%s", reason);

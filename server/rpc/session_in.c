@@ -19,6 +19,7 @@
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
+#define START_AGAIN_NS (250 * NS_PER_MS) /* what the store could not take */
 #define START_DELAY_NS (200 * NS_PER_MS)
 
 struct outcome {
@@ -101,12 +102,12 @@ static void end(struct session *s, const struct refusal *r)
 void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 {
 	struct refusal r;
-	char text[sizeof(r.message)];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	(void)refuse_v(&r, code, NULL, fmt, ap);
 	va_end(ap);
-	(void)refuse(&r, code, NULL, "%s", text);
+	if (code == STATUS_UNAVAILABLE && s->rpc->draining)
+		(void)refuse_reason(&r, REASON_MASTER_STOPPING);
 	end(s, &r);
 }
 
@@ -115,6 +116,7 @@ void session_end_away(struct session *s)
 	struct refusal r;
 	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "no session was opened: the store %s; connect again",
 		     engine_ready(s->rpc->engine) ? "did not take it, or has that of a newer hello" : "is away");
+	(void)refuse_reason(&r, REASON_STORE_AWAY);
 	r.retry_after_ms = AWAY_RETRY_MS;
 	end(s, &r);
 }
@@ -217,6 +219,12 @@ static void on_start_stored(struct store_op *op)
 	struct attempt *a = container_of(op, struct attempt, start_op.op);
 	struct session *s = a->session;
 	a->start_pending = false;
+	if (op->result == STORE_UNAVAILABLE && s->call && !s->closing && list_empty(&a->starting)) {
+		a->start_due_mono_ns = loop_now_mono_ns(s->rpc->loop) + START_AGAIN_NS;
+		list_push_back(&s->starting, &a->starting);
+		if (!loop_timer_active(&s->start_timer))
+			loop_timer_set(&s->start_timer, a->start_due_mono_ns);
+	}
 	if (op->result == STORE_OK)
 		engine_news(s->rpc->engine, &a->ref.task, false);
 	forget_if_idle(a);
@@ -507,6 +515,7 @@ void worker_on_start(struct grpc_call *call)
 	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
 	session_log_init(s);
+	session_metrics_init(s);
 	session_hello_begin(s);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
 	grpc_call_set_user(call, s);
@@ -548,6 +557,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	loop_unmark(&s->out);
 	session_hello_stop(s);
 	session_log_stop(s);
+	session_metrics_stop(s);
 	loop_timer_stop(&s->start_timer);
 	session_unref(s);
 }

@@ -249,7 +249,8 @@ static void one_list(struct world *w)
 	do {
 		run(&o.op, STORE_LIST);
 		check_page(w, &o, &m);
-		more = o.ret_more;
+		/* What lies below the first of ours is of other tests. */
+		more = o.ret_more && uuid_cmp(&o.ret_last, &w->at[0].t.id) > 0;
 		assert_true(!more || !o.after || uuid_cmp(&o.ret_last, &o.after_id) < 0);
 		struct uuid last = o.ret_last;
 		store_op_done_fields(&o.op);
@@ -279,7 +280,7 @@ void list_against_model(void **state)
 		make_item(w);
 	for (size_t i = 0; i < 60; i++)
 		change(w);
-	for (int i = 0; i < 120; i++)
+	for (int i = 0; i < 50; i++)
 		one_list(w);
 	test_free(w);
 }
