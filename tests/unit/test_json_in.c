@@ -173,6 +173,11 @@ static void test_maps(void **state)
 		{ "{\"strings\":{\"\\u0061\":\"1\",\"\\u0062\":\"2\",\"c\\n\":\"3\",\"\xc3\xa9\":\"\",\"\\u00ea\":\"\"}}",
 			"{\"strings\":{\"a\":\"1\",\"b\":\"2\",\"c\\n\":\"3\",\"\xc3\xa9\":\"\",\"\xc3\xaa\":\"\"}}" },
 		{ "{\"shapes\":{\"x\":{\"shapes\":{\"x\":{\"text\":\"y\"}}},\"y\":{}}}", NULL },
+		{ "{\"byFlag\":{\"true\":\"RED\",\"false\":0}}", "{\"byFlag\":{\"false\":\"NONE\",\"true\":\"RED\"}}" },
+		{ "{\"byLarge\":{\"18446744073709551615\":\"QQ==\",\"0\":\"\",\"9223372036854775808\":\"\"}}",
+			"{\"byLarge\":{\"0\":\"\",\"9223372036854775808\":\"\",\"18446744073709551615\":\"QQ==\"}}" },
+		{ "{\"byFixed\":{\"9223372036854775807\":\"1s\",\"-9223372036854775808\":\"0s\",\"-1\":\"2s\",\"\\u0030\":\"3s\"}}",
+			"{\"byFixed\":{\"-9223372036854775808\":\"0s\",\"-1\":\"2s\",\"0\":\"3s\",\"9223372036854775807\":\"1s\"}}" },
 		{ "{\"byNumber\":{\"-10\":\"a\",\"9\":\"b\",\"1e1\":\"c\"}}", "{\"byNumber\":{\"-10\":\"a\",\"9\":\"b\",\"10\":\"c\"}}" },
 	};
 	expect_all_good(SHAPES, all, ARRAY_LEN(all));
@@ -378,6 +383,10 @@ static void test_values_are_refused(void **state)
 		{ "{\"shapes\":{\"a\":{\"anInt32\":\"x\"}}}", "shapes[\"a\"].an_int32", "whole number" },
 		{ "{\"byNumber\":{\"x\":\"\"}}", "by_number[\"x\"]", "whole number" },
 		{ "{\"byNumber\":{\"\":\"\"}}", "by_number[\"\"]", "whole number" },
+		{ "{\"byFlag\":{\"1\":0}}", "by_flag[\"1\"]", "\"true\" or \"false\" is expected as a key, not \"1\"" },
+		{ "{\"byFlag\":{\"TRUE\":0}}", "by_flag[\"TRUE\"]", "as a key" },
+		{ "{\"byLarge\":{\"-1\":\"\"}}", "by_large[\"-1\"]", "from 0 to 18446744073709551615" },
+		{ "{\"byFixed\":{\"1\":\"1\"}}", "by_fixed[\"1\"]", "a duration" },
 		{ "{\"byNumber\":{\"2147483648\":\"\"}}", "by_number[\"2147483648\"]", "whole number" },
 	};
 	expect_all_bad(SHAPES, all, ARRAY_LEN(all));
@@ -430,6 +439,7 @@ static void test_unknown_and_doubled_are_refused(void **state)
 	static const struct bad shapes[] = {
 		{ "{\"chosenInt\":1,\"chosenText\":\"a\"}", "chosen_text", "only one of chosen_int and chosen_text may be given (line 1, column 16)" },
 		{ "{\"chosenShape\":{},\"chosenInt\":0}", "chosen_int", "only one of chosen_shape and chosen_int" },
+		{ "{\"byFlag\":{\"true\":0,\"\\u0074rue\":0}}", "by_flag[\"\\u0074rue\"]", "twice" },
 		{ "{\"byNumber\":{\"1\":\"\",\"1.0\":\"\"}}", "by_number[\"1.0\"]", "twice" },
 		{ "{\"shapes\":{\"a\":{\"strings\":{\"a\":\"\",\"b\":\"\"}},\"a\":{}}}", "shapes[\"a\"]", "twice" },
 		{ "{\"shapes\":{\"a\":{\"strings\":{\"b\":\"\",\"b\":\"\"}},\"c\":{}}}", "shapes[\"a\"].strings[\"b\"]", "twice" },
@@ -652,6 +662,10 @@ static void test_wire_that_is_none(void **state)
 	assert_int_equal(pb_json_write_wire(SHAPES, "\x0a", 1, 0, &b), -EBADMSG);
 	assert_int_equal(pb_json_write_wire(SHAPES, NULL, 0, 0, &b), 0);
 	assert_int_equal(buf_len(&b), 2);
+	/* An entry of a map without its value. */
+	assert_int_equal(pb_json_write_wire(SHAPES, "\xa2\x02\x09\x09\5\0\0\0\0\0\0\0", 12, 0, &b), 0);
+	assert_int_equal(buf_add(&b, "", 1), 0);
+	assert_string_equal(buf_head(&b), "{}{\"byFixed\":{\"5\":\"0s\"}}");
 	buf_done(&b);
 }
 
