@@ -89,6 +89,8 @@ static void test_whole_numbers(void **state)
 		  "\"aUint64\":\"18446744073709551615\",\"aFixed64\":\"1\"}", NULL },
 		{ "{\"anInt64\":-9223372036854775808,\"aUint64\":18446744073709551615}",
 			"{\"anInt64\":\"-9223372036854775808\",\"aUint64\":\"18446744073709551615\"}" },
+		{ "{\"aSint32\":-2147483648,\"aSint64\":\"-9223372036854775808\"}", NULL },
+		{ "{\"aSint32\":-1,\"aSint64\":\"-1\"}", NULL },
 		{ "{\"anInt32\":\"-5\",\"aSint32\":\"1e2\"}", "{\"anInt32\":-5,\"aSint32\":100}" },
 		{ "{\"anInt32\":1e2,\"aSint32\":1.0,\"aSfixed32\":1.50e1,\"aUint32\":100e-2,\"aFixed32\":0.00001E+5}",
 			"{\"anInt32\":100,\"aSint32\":1,\"aSfixed32\":15,\"aUint32\":1,\"aFixed32\":1}" },
@@ -226,6 +228,17 @@ static void test_lengths(void **state)
 	free(in);
 }
 
+static void test_nothing_is_written_for_nothing(void **state)
+{
+	static const char in[] = "{\"numbers\":[],\"texts\":[],\"children\":[],\"strings\":{},\"inner\":null}";
+	struct buf wire;
+	struct refusal r;
+	buf_init(&wire, 100);
+	assert_int_equal(pb_json_read(SHAPES, in, strlen(in), NULL, &wire, &r), 0);
+	assert_int_equal(buf_len(&wire), 0);
+	buf_done(&wire);
+}
+
 /* ---- what is refused ---------------------------------------------------------------------- */
 
 struct bad {
@@ -307,6 +320,8 @@ static void test_syntax_is_refused(void **state)
 		{ "{\"text\":\"\\ud83d\\ud83d\"}", "text", "surrogate" },
 		{ "{\"text\":\"\\ude00\"}", "text", "surrogate" },
 		{ "{\"text\":\"\\ud83dx\"}", "text", "surrogate" },
+		{ "{\"text\":\"\\ude00\\ude00\"}", "text", "surrogate" },
+		{ "{\"text\":\"\xc3\xa9\xf0\x9f\x98\x80\", \"far\":1}", "far", "(line 1, column 21)" },
 		{ "{\"text\":\"\xff\"}", "text", "UTF-8 (line 1, column 10)" },
 		{ "{\"text\":\"\xed\xa0\x80\"}", "text", "UTF-8" },
 		{ "{\"\xff\":1}", "", "UTF-8" },
@@ -371,14 +386,14 @@ static void test_values_are_refused(void **state)
 		{ "{\"inner\":[]}", "inner", "an object { … } is expected, not a list" },
 		{ "{\"inner\":{\"inner\":{\"inner\":1}}}", "inner.inner.inner", "an object" },
 		{ "{\"children\":{}}", "children", "a list [ … ] is expected, not an object" },
-		{ "{\"children\":[{},null]}", "children[1]", "null" },
+		{ "{\"children\":[{},null]}", "children[1]", "null is not allowed in a list" },
 		{ "{\"children\":[{},{\"children\":[{\"anInt32\":\"x\"}]}]}", "children[1].children[0].an_int32", "whole number" },
 		{ "{\"numbers\":[1,2,\"x\"]}", "numbers[2]", "whole number" },
 		{ "{\"numbers\":1}", "numbers", "a list" },
-		{ "{\"numbers\":[null]}", "numbers[0]", "null" },
+		{ "{\"numbers\":[null]}", "numbers[0]", "null is not allowed in a list" },
 		{ "{\"numbers\":[[1]]}", "numbers[0]", "not a list" },
 		{ "{\"strings\":[]}", "strings", "an object" },
-		{ "{\"strings\":{\"a\":null}}", "strings[\"a\"]", "null" },
+		{ "{\"strings\":{\"a\":null}}", "strings[\"a\"]", "null is not allowed in a map" },
 		{ "{\"strings\":{\"a\":1}}", "strings[\"a\"]", "strings[\"a\"]: a text in double quotes is expected, not 1" },
 		{ "{\"shapes\":{\"a\":{\"anInt32\":\"x\"}}}", "shapes[\"a\"].an_int32", "whole number" },
 		{ "{\"byNumber\":{\"x\":\"\"}}", "by_number[\"x\"]", "whole number" },
@@ -402,7 +417,7 @@ static void test_times_are_refused(void **state)
 		"0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", "10000-01-01T00:00:00Z", " 2026-11-30T17:05:00Z",
 		"-026-11-30T17:05:00Z", "2026-1-30T17:05:00Z" };
 	static const char *const spans[] = { "", "s", "1", "1m", "1 s", "1.s", ".5s", "-.5s", "+1s", "--1s", "1.0000000000s", "1s ", "1ss",
-		"315576000001s", "-315576000001s", "99999999999999999999999s", "1e3s", "-s" };
+		"315576000001s", "-315576000001s", "99999999999999999999999s", "18446744073709551616s", "18446744073709551617.5s", "1e3s", "-s" };
 	char in[200];
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
 		sprintf(in, "{\"at\":\"%s\"}", times[i]);
@@ -469,7 +484,7 @@ static void test_messages_are_text(void **state)
 		struct buf wire;
 		struct refusal r = { 0 };
 		buf_init(&wire, 10000);
-		char *p = stpcpy(key, "x");
+		char *p = stpcpy(key, &"xxxxxxx"[n % 8]);
 		for (size_t i = 0; i < n; i++)
 			p = stpcpy(p, i % 2 ? "\xf0\x9f\x98\x80" : "a");
 		sprintf(in, "{\"shapes\":{\"%s\":{\"%s\":1}}}", key, key);
@@ -704,6 +719,7 @@ int main(void)
 		cmocka_unit_test(test_a_request),
 		cmocka_unit_test(test_any),
 		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_nothing_is_written_for_nothing),
 		cmocka_unit_test(test_syntax_is_refused),
 		cmocka_unit_test(test_values_are_refused),
 		cmocka_unit_test(test_times_are_refused),
