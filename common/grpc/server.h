@@ -1,7 +1,13 @@
-/* The server side: listeners' connections, method table, calls. */
+/* The server side: listeners' connections, method table, calls.
+ *
+ * A method is written once and answers in every dialect (dialect.h): gRPC, gRPC-Web and Connect.  Its handlers see protobuf,
+ * whatever their peer speaks. */
 #ifndef REINS_GRPC_SERVER_H
 #define REINS_GRPC_SERVER_H
 
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
 #include "common/loop/loop.h"
 #include "common/stream/stream.h"
@@ -15,6 +21,7 @@ struct grpc_method {
 	const char *path; /* "/reins.v1.TaskService/SubmitTask" */
 	enum grpc_shape shape;
 	size_t max_message; /* 0: the connection's */
+	bool safe; /* reads only (idempotency_level NO_SIDE_EFFECTS): Connect may GET it */
 	/* UNARY and SERVER_STREAM: the one request message arrived whole and the client's side is closed.
 	 * Cardinality violations were answered already.  `data` is valid in the call only. */
 	void (*on_request)(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -31,6 +38,15 @@ struct grpc_method {
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 
+/* What is known of a request when its headers have come: of its body no byte is kept yet. */
+struct grpc_request {
+	const struct grpc_method *method;
+	const struct stream_peer *peer;
+	const char *authorization; /* NULL: none, or several */
+	size_t n_authorization;    /* headers of that name */
+	const char *request_id;    /* x-request-id; NULL: none */
+};
+
 struct grpc_server_config {
 	struct grpc_limits limits;
 	const struct grpc_method *methods;
@@ -39,15 +55,26 @@ struct grpc_server_config {
 	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
 	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
+	/* Services that methods belong to: the types of their messages.  Methods of none of them are not spoken with JSON. */
+	const ProtobufCServiceDescriptor *const *services;
+	size_t n_services;
+	/* Origins ("https://a.example") whose pages may ask and read the answers: CORS. None: no other origin's. */
+	const char *const *cors_origins;
+	size_t n_cors_origins;
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
+	/* May the call be made?  Asked once for each, of every protocol, from its headers: 0 and what stands for the caller
+	 * (grpc_call_caller), or -1 and a refusal. NULL: every call may. */
+	int (*on_authorize)(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
+	/* Last of a call that may be made, after its on_end: gives the caller back. NULL only without on_authorize. */
+	void (*on_over)(void *app, void *caller, enum status_code code);
 	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
 	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
 	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
-/* lc.on_refused is not used: on_log gets these lines too. */
+/* lc.on_refused and lc.stats are not used: on_log gets these lines too. */
 int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
 /* Takes over an open stream (tests: one end of a pair). */
 int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
@@ -63,26 +90,38 @@ enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDS
 struct grpc_server_stats {
 	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
 	int64_t refused_connections[GRPC_REFUSED_CAUSES];
+	struct listener_stats listeners;
 	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
 	 * the client went away. */
 	int64_t ended[GRPC_STATUS_CODES];
 	int64_t not_grpc; /* requests answered with an HTTP status: another method than POST, another content */
 };
 void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
-/* Calls so far of the method at this place of cfg.methods. */
-int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
+/* Each open call that has a caller and has not ended. `visit` may finish it, and nothing else. */
+void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
+/* Of one method.  Each call is started once and ended once; what goes on is the difference.  What may not be made
+ * is among them, and has no time. */
+struct grpc_method_stats {
+	int64_t started, ended[GRPC_STATUS_CODES];
+	int64_t messages_in, bytes_in, messages_out, bytes_out; /* without framing */
+	struct histogram took; /* from the headers to the end; nothing of BIDI, which lasts as long as its client */
+};
+/* Of the method at this place of cfg.methods; at n_methods: requests that were refused from their headers, which were no
+ * calls, by status. */
+const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *s, size_t method);
 
 /* ---- a call ---- */
 void *grpc_call_app(const struct grpc_call *c);
 void grpc_call_set_user(struct grpc_call *c, void *user);
 void *grpc_call_user(const struct grpc_call *c);
+void *grpc_call_caller(const struct grpc_call *c); /* as on_authorize said; valid until on_end has returned */
 const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
 /* For a handler that waits for something else: ends the call with `r` (which must outlive it) at that time, unless it has
  * ended before.  A time that is set already stays; GRPC_NO_DEADLINE: it waits no longer.  The call's own deadline holds
  * beside it. */
 void grpc_call_patience(struct grpc_call *c, int64_t until_mono_ns, const struct refusal *r);
-/* From grpc-timeout; GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
+/* From the request (grpc-timeout, connect-timeout-ms); GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
 /* A request header in lower case ("authorization"); NULL when absent, when given more than once, and once the call is
  * over. Valid until then. */
@@ -95,6 +134,9 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 size_t grpc_call_queued(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
+/* Metadata that follows the messages, to be added before the end. Lower case and printable ASCII, 31 and 127 bytes at most.
+ * -ENOBUFS: too long, or too many. */
+int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value) MUST_CHECK;
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);

@@ -61,11 +61,10 @@ struct session {
 	struct list logs_again;   /* what the store could not take */
 	struct loop_dirty logs_dirty;
 	struct loop_timer logs_timer;
+	struct list metrics_again; /* session_metrics.c: likewise */
+	struct loop_timer metrics_timer;
 	struct list starting;
 	struct loop_timer start_timer;
-
-	struct loop_timer cert_timer; /* from hello on, if the worker has a certificate */
-	int64_t cert_ends_wall_us;
 
 	/* what is to be said at the end of the turn */
 	struct loop_dirty out;
@@ -138,6 +137,9 @@ void session_let_outcome(struct attempt *a);
 void session_unref(struct session *s);
 
 /* session_metrics.c */
+void session_metrics_init(struct session *s);
+/* The stream is over: what waits to be tried again is dropped. */
+void session_metrics_stop(struct session *s);
 void session_metrics(struct session *s, Reins__V1__Metrics *m);
 
 /* Ends the stream of every worker: the master goes. */
