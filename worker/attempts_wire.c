@@ -7,8 +7,10 @@
 #include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "worker/attempts_private.h"
+#include "worker/lease.h"
 
 #define OUTCOME_REST (64 * 1024)
+#define TIMEOUT_MAX_NS (100 * 365 * (86400 * NS_PER_S)) /* the contract's longest duration; times to come are sums with it */
 #define CAUSE(name) REINS__V1__REFUSED_ATTEMPT__CAUSE__##name
 
 struct dispatch *dispatch_new(Reins__V1__MasterMessage *message)
@@ -38,9 +40,10 @@ static const char *take(struct attempts *s, struct dispatch *d, Reins__V1__Dispa
 		return "not an attempt: no task id, number, or spec";
 	if (!t->spec->n_command)
 		return "runs commands only, no handlers";
-	if (pb_duration_ns(t->lease_ttl, &lease) < 0 || pb_duration_ns(t->spec->timeout, &timeout) < 0 || lease < 0 ||
-	    timeout < 0 || (t->exclusive && lease == 0))
-		return "a time that is none";
+	if (pb_duration_ns(t->lease_ttl, &lease) < 0 || lease < 0 || lease > LEASE_MAX_NS || (t->exclusive && lease == 0))
+		return "a lease that is none";
+	if (pb_duration_ns(t->spec->timeout, &timeout) < 0 || timeout < 0 || timeout > TIMEOUT_MAX_NS)
+		return "a time limit that is none";
 	struct map_node *n = map_get(&s->by_task, &task, sizeof(task));
 	struct attempt *newest = n ? container_of(n, struct attempt, by_task) : NULL;
 	*ret_cause = CAUSE(HELD);
@@ -148,7 +151,7 @@ void attempts_adopted(struct attempts *s, const Reins__V1__AdoptedAttempt *adopt
 	logs_rewind(&a->log, adopted->log_stored);
 	metrics_reader_rewind(&a->metrics, adopted->metrics_stored);
 	/* Who beats more rarely needs the longer one; a shorter one than it runs on is a mistake, and nobody's gain. */
-	if (adopted->lease_ttl && pb_duration_ns(adopted->lease_ttl, &lease) == 0 && lease > a->lease.length_ns)
+	if (adopted->lease_ttl && pb_duration_ns(adopted->lease_ttl, &lease) == 0 && lease > a->lease.length_ns && lease <= LEASE_MAX_NS)
 		lease_rule_set(&a->lease, lease, a->kill_grace_ns);
 }
 
@@ -185,6 +188,9 @@ void attempts_session_up(struct attempts *s)
 			attempt_outcome_ready(a);
 		} else {
 			attempts_log_news(a);
+			/* Said perhaps, but into a stream that ended before the master had it; the store writes it only once. */
+			if (a->started_wall_us && a->state != ATTEMPT_ENDED)
+				attempts_say(a, SAY_STARTED);
 		}
 	}
 	attempts_metrics_session(s, true);

@@ -21,6 +21,7 @@ struct cgroup_config {
 	const char *mode;     /* "auto"; "off"; or the absolute path of a cgroup v2 directory to use, and nothing else */
 	const char *name;     /* of this worker's directory; must be its own on this machine */
 	int64_t pids_limit;   /* for each attempt, where there is a controller; 0: none */
+	bool pids_v1;         /* also one of v1, which every start would wait for: to move a process into a cgroup takes long */
 	/* For tests; NULL: of /proc/self. */
 	const char *mountinfo, *self;
 };

@@ -411,9 +411,12 @@ static void find_any(struct find *f)
 		if (strcmp(f->mounts[i].type, "cgroup2") == 0)
 			find_v2(f, &f->mounts[i]);
 	for (size_t k = 0; k < ARRAY_LEN(controllers); k++)
-		for (size_t i = 0; i < f->n_mounts && !(found(f->c) & controllers[k].bit); i++)
+		for (size_t i = 0; i < f->n_mounts && !(found(f->c) & controllers[k].bit); i++) {
+			if (controllers[k].bit == CGROUP_PIDS && !(f->cfg->pids_v1 && f->cfg->pids_limit))
+				continue;
 			if (strcmp(f->mounts[i].type, "cgroup") == 0 && has_word(f->mounts[i].options, controllers[k].name, ","))
 				find_v1(f, &f->mounts[i], &controllers[k]);
+		}
 }
 
 int cgroups_find(struct cgroups *c, const struct cgroup_config *cfg, char *err, size_t cap)

@@ -21,7 +21,10 @@ struct worker_config {
 	int64_t drain_timeout_ns, detach_for_ns;
 	int64_t log_limit, spool_limit, metrics_limit;
 	/* What programs may have; see confine.h. */
-	int64_t memory, cpus, pids_limit, open_files; /* 0: not given (pids_limit: none) */
+	int64_t memory, cpus, open_files; /* 0: not given */
+	char *pids;                     /* "auto" or a number, from which follow: */
+	int64_t pids_limit;             /* 0: none */
+	bool pids_given;
 	char *cgroup, *gpus, *device_dir;
 	struct setting_list resources; /* "name=count" */
 	char *run_as;                  /* NULL: as the worker */

@@ -42,7 +42,8 @@ static int find_cgroups(struct confine *c, const struct state_dir *state, char *
 	for (char *p = name; *p; p++)
 		if (*p == '/')
 			*p = '+';
-	const struct cgroup_config cfg = {.mode = c->cfg->cgroup, .name = name, .pids_limit = c->cfg->pids_limit};
+	const struct cgroup_config cfg = {.mode = c->cfg->cgroup, .name = name, .pids_limit = c->cfg->pids_limit,
+		.pids_v1 = c->cfg->pids_given};
 	if (cgroups_new(&cfg, err, cap, &c->cgroups) < 0)
 		return -1;
 	if (c->cfg->memory && !(cgroups_can(c->cgroups) & CGROUP_MEMORY)) {

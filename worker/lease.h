@@ -10,6 +10,7 @@
 #include "common/base/rng.h"
 
 #define LEASE_NEVER INT64_MIN /* S before any heartbeat was acknowledged */
+#define LEASE_MAX_NS (24 * 3600 * NS_PER_S) /* a master that gives a longer one makes a mistake */
 
 struct lease_rule {
 	int64_t length_ns; /* L */

@@ -12,12 +12,12 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/pb/pb.h"
+#include "worker/lease.h"
 #include "worker/session_private.h"
 
 #define METHOD "/reins.v1.WorkerService/Session"
 #define RESEND_NS (10 * NS_PER_S)
 #define LEASE_MIN_NS (100 * NS_PER_MS)   /* below, a master's numbers are a mistake */
-#define LEASE_MAX_NS (24 * 3600 * NS_PER_S)
 
 #define log_session(level, s, ...) \
 	do { \

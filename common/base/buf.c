@@ -3,10 +3,21 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #define KEEP_CAP (64 * 1024)
+
+/* Threads of stores have buffers too. */
+static _Atomic int64_t held;
+
+static void hold(size_t more, size_t less)
+{
+	atomic_fetch_add_explicit(&held, (int64_t)more - (int64_t)less, memory_order_relaxed);
+}
+
+int64_t buf_held_bytes(void) { return atomic_load_explicit(&held, memory_order_relaxed); }
 
 void *xcalloc(size_t n, size_t size)
 {
@@ -44,6 +55,7 @@ void buf_init(struct buf *b, size_t max)
 
 void buf_done(struct buf *b)
 {
+	hold(0, b->cap);
 	free(b->data);
 	*b = (struct buf){ .max = b->max };
 }
@@ -52,6 +64,7 @@ void buf_clear(struct buf *b)
 {
 	b->start = b->len = 0;
 	if (b->cap > KEEP_CAP) {
+		hold(0, b->cap);
 		free(b->data);
 		b->data = NULL;
 		b->cap = 0;
@@ -78,6 +91,7 @@ uint8_t *buf_reserve(struct buf *b, size_t n)
 			if (b->len)
 				memcpy(data, b->data + b->start, b->len);
 			free(b->data);
+			hold(cap, b->cap);
 			b->data = data;
 			b->cap = cap;
 			b->start = 0;
@@ -86,6 +100,7 @@ uint8_t *buf_reserve(struct buf *b, size_t n)
 		b->data = malloc(256); /* n == 0 on a fresh buffer: a pointer all the same */
 		if (!b->data)
 			return NULL;
+		hold(256, 0);
 		b->cap = 256;
 	}
 	return b->data + b->start + b->len;

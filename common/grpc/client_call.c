@@ -9,10 +9,11 @@
 
 #include "common/base/num.h"
 #include "common/grpc/client_impl.h"
+#include "common/grpc/details.h"
 #include "common/grpc/framing.h"
 #include "common/grpc/wire.h"
 
-#define DETAILS_MAX (16 * 1024)
+#define DETAILS_BYTES_MAX (16 * 1024)
 #define HEADERS_MAX 10
 
 static void on_deadline(struct loop_timer *t);
@@ -131,7 +132,7 @@ static void status_of_fields(struct grpc_client_call *c, const char *(*get)(cons
 	if (bin && wire_base64_decode(bin, strlen(bin), details, details_cap, &len) == 0 && len) {
 		c->status.details = details;
 		c->status.details_len = len;
-		c->status.retry_after_ms = wire_details_retry_ms(details, len);
+		c->status.retry_after_ms = details_retry_ms(details, len);
 	}
 }
 
@@ -213,7 +214,7 @@ static void input_unary(struct grpc_client_call *c)
 /* The peer's side is closed and everything it sent was looked at. */
 static void conclude(struct grpc_client_call *c)
 {
-	uint8_t details[DETAILS_MAX];
+	uint8_t details[DETAILS_BYTES_MAX];
 	struct framing_message m;
 	size_t n;
 	int rc = next_message(c, &m, &n);

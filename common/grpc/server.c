@@ -216,6 +216,7 @@ int grpc_server_listen(struct grpc_server *srv, const struct listener_config *lc
 		return -ENOMEM;
 	struct listener_config cfg = *lc;
 	cfg.on_refused = on_refused;
+	cfg.stats = &srv->stats.listeners;
 	int rc = listener_new(srv->loop, &cfg, on_accept, srv, &sl->l);
 	if (rc < 0) {
 		free(sl);
@@ -273,7 +274,7 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	struct grpc_server *srv = calloc(1, sizeof(*srv));
 	if (!srv)
 		return -ENOMEM;
-	srv->entries = calloc(cfg->n_methods ? cfg->n_methods : 1, sizeof(*srv->entries));
+	srv->entries = calloc(cfg->n_methods + 1, sizeof(*srv->entries));
 	if (!srv->entries) {
 		free(srv);
 		return -ENOMEM;
@@ -348,4 +349,18 @@ void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *
 	}
 }
 
-int64_t grpc_server_method_calls(const struct grpc_server *srv, size_t method) { return srv->entries[method].calls; }
+void grpc_server_each_call(struct grpc_server *srv, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg)
+{
+	list_each(conn, &srv->conns) {
+		list_each(it, &container_of(conn, struct server_conn, node)->calls) {
+			struct grpc_call *c = container_of(it, struct grpc_call, node);
+			if (c->caller && !c->over)
+				visit(arg, c, c->caller);
+		}
+	}
+}
+
+const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *srv, size_t method)
+{
+	return &srv->entries[method].stats;
+}

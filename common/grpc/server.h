@@ -2,6 +2,7 @@
 #ifndef REINS_GRPC_SERVER_H
 #define REINS_GRPC_SERVER_H
 
+#include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
 #include "common/loop/loop.h"
 #include "common/stream/stream.h"
@@ -31,6 +32,15 @@ struct grpc_method {
 	void (*on_end)(struct grpc_call *call, bool finished);
 };
 
+/* What is known of a request when its headers have come: of its body no byte is kept yet. */
+struct grpc_request {
+	const struct grpc_method *method;
+	const struct stream_peer *peer;
+	const char *authorization; /* NULL: none, or several */
+	size_t n_authorization;    /* headers of that name */
+	const char *request_id;    /* x-request-id; NULL: none */
+};
+
 struct grpc_server_config {
 	struct grpc_limits limits;
 	const struct grpc_method *methods;
@@ -41,13 +51,18 @@ struct grpc_server_config {
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
+	/* May the call be made?  Asked once for each, of every protocol, from its headers: 0 and what stands for the caller
+	 * (grpc_call_caller), or -1 and a refusal. NULL: every call may. */
+	int (*on_authorize)(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
+	/* Last of a call that may be made, after its on_end: gives the caller back. NULL only without on_authorize. */
+	void (*on_over)(void *app, void *caller, enum status_code code);
 	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
 	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
 	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
-/* lc.on_refused is not used: on_log gets these lines too. */
+/* lc.on_refused and lc.stats are not used: on_log gets these lines too. */
 int grpc_server_listen(struct grpc_server *s, const struct listener_config *lc, struct listener **ret) MUST_CHECK;
 /* Takes over an open stream (tests: one end of a pair). */
 int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
@@ -63,19 +78,31 @@ enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDS
 struct grpc_server_stats {
 	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
 	int64_t refused_connections[GRPC_REFUSED_CAUSES];
+	struct listener_stats listeners;
 	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
 	 * the client went away. */
 	int64_t ended[GRPC_STATUS_CODES];
 	int64_t not_grpc; /* requests answered with an HTTP status: another method than POST, another content */
 };
 void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *ret);
-/* Calls so far of the method at this place of cfg.methods. */
-int64_t grpc_server_method_calls(const struct grpc_server *s, size_t method);
+/* Each open call that has a caller and has not ended. `visit` may finish it, and nothing else. */
+void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
+/* Of one method.  Each call is started once and ended once; what goes on is the difference.  What may not be made
+ * is among them, and has no time. */
+struct grpc_method_stats {
+	int64_t started, ended[GRPC_STATUS_CODES];
+	int64_t messages_in, bytes_in, messages_out, bytes_out; /* without framing */
+	struct histogram took; /* from the headers to the end; nothing of BIDI, which lasts as long as its client */
+};
+/* Of the method at this place of cfg.methods; at n_methods: requests that were refused from their headers, which were no
+ * calls, by status. */
+const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *s, size_t method);
 
 /* ---- a call ---- */
 void *grpc_call_app(const struct grpc_call *c);
 void grpc_call_set_user(struct grpc_call *c, void *user);
 void *grpc_call_user(const struct grpc_call *c);
+void *grpc_call_caller(const struct grpc_call *c); /* as on_authorize said; valid until on_end has returned */
 const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
 /* For a handler that waits for something else: ends the call with `r` (which must outlive it) at that time, unless it has

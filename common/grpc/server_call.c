@@ -28,8 +28,9 @@ static void on_deadline(struct loop_timer *t);
 
 /* ---- objects ---- */
 
-static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, const struct grpc_method *m)
+static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, struct method_entry *entry, void *caller)
 {
+	const struct grpc_method *m = entry->method;
 	struct grpc_server *srv = sc->srv;
 	struct list *it = list_pop_front(&srv->spare);
 	struct grpc_call *c = it ? container_of(it, struct grpc_call, node) : malloc(sizeof(*c));
@@ -37,8 +38,10 @@ static struct grpc_call *call_new(struct server_conn *sc, struct h2_stream *s, c
 		return NULL;
 	if (it)
 		srv->n_spare--;
-	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .deadline_mono_ns = GRPC_NO_DEADLINE,
-				  .patience_mono_ns = GRPC_NO_DEADLINE };
+	*c = (struct grpc_call){ .srv = srv, .sc = sc, .s = s, .method = m, .caller = caller,
+				  .deadline_mono_ns = GRPC_NO_DEADLINE, .patience_mono_ns = GRPC_NO_DEADLINE, .stats = &entry->stats,
+				  .began_mono_ns = loop_now_mono_ns(srv->loop) };
+	entry->stats.started++;
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->todo);
 	list_init(&c->parked);
@@ -59,6 +62,8 @@ static void call_free(struct grpc_call *c)
 	list_remove(&c->node);
 	list_remove(&c->parked);
 	list_remove(&c->todo);
+	if (srv->cfg.on_over)
+		srv->cfg.on_over(srv->cfg.app, c->caller, c->code);
 	srv->stats.calls_open--;
 	/* A server freed inside a handler keeps its calls until the end of the turn: one may be on the stack. */
 	if (srv->n_spare >= SPARE_MAX && !srv->freed) {
@@ -86,18 +91,28 @@ static void schedule(struct grpc_call *c)
 
 /* ---- the end ---- */
 
-static void count(struct grpc_server *srv, enum status_code code)
+static void count(struct grpc_server *srv, struct grpc_method_stats *stats, enum status_code code)
 {
-	if (code < GRPC_STATUS_CODES)
-		srv->stats.ended[code]++;
+	if (code >= GRPC_STATUS_CODES)
+		return;
+	srv->stats.ended[code]++;
+	stats->ended[code]++;
+}
+
+static void count_refused(struct grpc_server *srv, enum status_code code)
+{
+	count(srv, &srv->entries[srv->cfg.n_methods].stats, code);
 }
 
 static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 {
 	assert(!c->over);
-	count(c->srv, code);
+	count(c->srv, c->stats, code);
+	if (c->method->shape != GRPC_BIDI)
+		histogram_add(&c->stats->took, loop_now_mono_ns(c->srv->loop) - c->began_mono_ns);
 	c->over = true;
 	c->finished = finished;
+	c->code = code;
 	loop_timer_stop(&c->timer);
 	list_remove(&c->parked);
 	schedule(c);
@@ -133,8 +148,8 @@ void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { en
 
 void server_call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
 	end_call(c, &r, false);
 }
 
@@ -220,18 +235,23 @@ static void answer_http(struct grpc_server *srv, struct h2_stream *s, const char
 	h2_respond(s, h, ARRAY_LEN(h), true);
 }
 
+static void answer_refusal(struct h2_stream *s, const struct refusal *r)
+{
+	h2_discard(s);
+	send_status(s, false, r);
+}
+
 static void answer_status(struct grpc_server *srv, struct h2_stream *s, enum status_code code, const char *text)
 {
-	count(srv, code);
-	struct refusal r = { .code = code };
-	snprintf(r.message, sizeof(r.message), "%s", text);
-	h2_discard(s);
-	send_status(s, false, &r);
+	struct refusal r;
+	(void)refuse(&r, code, NULL, "%s", text);
+	count_refused(srv, code);
+	answer_refusal(s, &r);
 }
 
 static void answer_encoding(struct grpc_server *srv, struct h2_stream *s)
 {
-	count(srv, STATUS_UNIMPLEMENTED);
+	count_refused(srv, STATUS_UNIMPLEMENTED);
 	struct h2_header h[RESPONSE_LEN + 3];
 	memcpy(h, RESPONSE, sizeof(RESPONSE));
 	h[RESPONSE_LEN] = (struct h2_header)H2_HEADER("grpc-accept-encoding", "identity");
@@ -250,6 +270,30 @@ static bool is_grpc_type(const char *type)
 	if (strncmp(rest, "+proto", 6) == 0)
 		rest += 6;
 	return *rest == 0 || *rest == ';' || *rest == ' ';
+}
+
+int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r)
+{
+	*ret_caller = NULL;
+	return srv->cfg.on_authorize ? srv->cfg.on_authorize(srv->cfg.app, rq, ret_caller, ret_r) : 0;
+}
+
+static int authorize(struct server_conn *sc, struct h2_stream *s, struct method_entry *entry, void **ret_caller)
+{
+	const struct grpc_request rq = {
+		.method = entry->method,
+		.peer = stream_peer(sc->base.stream),
+		.authorization = h2_header(s, "authorization"),
+		.n_authorization = h2_header_count(s, "authorization"),
+		.request_id = h2_header(s, "x-request-id"),
+	};
+	struct refusal r = { .code = STATUS_OK };
+	if (server_call_authorize(sc->srv, &rq, ret_caller, &r) == 0)
+		return 0;
+	entry->stats.started++;
+	count(sc->srv, &entry->stats, r.code);
+	answer_refusal(s, &r);
+	return -1;
 }
 
 /* A call, or NULL when the stream was answered. */
@@ -289,9 +333,13 @@ static struct grpc_call *accept_call(struct server_conn *sc, struct h2_stream *s
 		left = left > 0 ? min_i64(left, wanted) : wanted;
 	}
 	struct method_entry *entry = container_of(n, struct method_entry, node);
-	entry->calls++;
-	struct grpc_call *c = call_new(sc, s, entry->method);
+	void *caller;
+	if (authorize(sc, s, entry, &caller))
+		return NULL;
+	struct grpc_call *c = call_new(sc, s, entry, caller);
 	if (!c) {
+		if (srv->cfg.on_over)
+			srv->cfg.on_over(srv->cfg.app, caller, STATUS_UNAVAILABLE);
 		answer_status(srv, s, STATUS_UNAVAILABLE, "out of memory");
 		return NULL;
 	}
@@ -380,6 +428,8 @@ static void input_single(struct grpc_call *c)
 		}
 		h2_mark_started(c->s);
 		struct h2_stream *s = c->s;
+		c->stats->messages_in++;
+		c->stats->bytes_in += m.len;
 		c->method->on_request(c, m.data, m.len);
 		if (c->s == s) /* not when the handler freed the server */
 			h2_drop(s, n);
@@ -411,6 +461,8 @@ static void input_bidi(struct grpc_call *c)
 		} else if (m.compressed) {
 			server_call_refuse(c, STATUS_INTERNAL, "a compressed message without grpc-encoding");
 		} else {
+			c->stats->messages_in++;
+			c->stats->bytes_in += m.len;
 			c->method->on_message(c, m.data, m.len);
 			if (!c->over)
 				h2_drop(c->s, FRAMING_PREFIX + m.len);
@@ -526,6 +578,8 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 	size_t packed = pack(msg, at + FRAMING_PREFIX);
 	assert(packed == len);
 	h2_write_commit(c->s, FRAMING_PREFIX + packed);
+	c->stats->messages_out++;
+	c->stats->bytes_out += (int64_t)packed;
 	conn_mark(&c->sc->base);
 	return 0;
 }
@@ -552,12 +606,14 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg)
 {
 	int rc = grpc_call_send_packed(c, len, pack, msg);
-	struct refusal r = { .code = STATUS_RESOURCE_EXHAUSTED };
-	if (rc == -EMSGSIZE)
-		snprintf(r.message, sizeof(r.message), "the reply would have %zu bytes; the limit is %zu", len,
-			 c->srv->cfg.limits.max_message);
-	else if (rc == -EAGAIN)
-		snprintf(r.message, sizeof(r.message), "more than one reply to a unary call");
+	struct refusal r;
+	if (rc == -EMSGSIZE) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply would have %zu bytes; the limit is %zu", len,
+			     c->srv->cfg.limits.max_message);
+		(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
+	} else if (rc == -EAGAIN) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "more than one reply to a unary call");
+	}
 	grpc_call_finish(c, rc == -EMSGSIZE || rc == -EAGAIN ? &r : NULL);
 }
 
@@ -576,6 +632,7 @@ void *grpc_call_app(const struct grpc_call *c) { return c->srv->cfg.app; }
 void grpc_call_set_user(struct grpc_call *c, void *user) { c->user = user; }
 void *grpc_call_user(const struct grpc_call *c) { return c->user; }
 const struct grpc_method *grpc_call_method(const struct grpc_call *c) { return c->method; }
+void *grpc_call_caller(const struct grpc_call *c) { return c->caller; }
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c) { return c->deadline_mono_ns; }
 
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c)

@@ -10,14 +10,14 @@
 struct method_entry {
 	struct map_node node;
 	const struct grpc_method *method;
-	int64_t calls;
+	struct grpc_method_stats stats;
 };
 
 struct grpc_server {
 	struct loop *loop;
 	struct grpc_server_config cfg;
 	struct map methods;
-	struct method_entry *entries;
+	struct method_entry *entries; /* the last: of requests that became no call */
 	struct list conns, listeners;
 	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
@@ -47,7 +47,11 @@ struct grpc_call {
 	struct server_conn *sc; /* NULL: the connection is gone */
 	struct h2_stream *s;    /* NULL: the stream is gone */
 	const struct grpc_method *method;
+	struct grpc_method_stats *stats;
+	int64_t began_mono_ns;
 	void *user;
+	void *caller;
+	enum status_code code; /* it ended with */
 	struct loop_timer timer;
 	int64_t deadline_mono_ns;
 	int64_t patience_mono_ns;          /* GRPC_NO_DEADLINE: none */
@@ -65,6 +69,8 @@ struct grpc_call {
 	bool finished; /* by the handler */
 };
 
+/* on_authorize, where there is one. Whoever makes no call of it afterwards says on_over. */
+int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r) MUST_CHECK;
 void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news);
 /* The connection's queues are shorter: parked requests go on. */
 void server_call_unpark(struct server_conn *sc);

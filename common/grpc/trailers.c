@@ -13,8 +13,8 @@ void trailers_build(struct trailers *t, const struct refusal *r)
 	t->h[t->n++] = (struct h2_header){ "grpc-status", t->code, (size_t)n, 0 };
 	size_t len = wire_encode_message(r->message, t->message);
 	t->h[t->n++] = (struct h2_header){ "grpc-message", t->message, len, H2_HEADER_ONCE };
-	uint8_t details[WIRE_DETAILS_CAP];
-	size_t details_len = wire_encode_details(r, details);
+	uint8_t details[DETAILS_STATUS_CAP];
+	size_t details_len = details_status(r, details);
 	if (!details_len)
 		return;
 	len = wire_base64_encode(details, details_len, t->details, sizeof(t->details));

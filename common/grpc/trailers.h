@@ -2,6 +2,7 @@
 #ifndef REINS_GRPC_TRAILERS_H
 #define REINS_GRPC_TRAILERS_H
 
+#include "common/grpc/details.h"
 #include "common/grpc/wire.h"
 #include "common/h2/h2.h"
 
@@ -12,7 +13,7 @@ struct trailers {
 	size_t n;
 	char code[4];
 	char message[WIRE_MESSAGE_CAP + 1];
-	char details[WIRE_BASE64_CAP(WIRE_DETAILS_CAP)];
+	char details[WIRE_BASE64_CAP(DETAILS_STATUS_CAP)];
 };
 
 /* r NULL or STATUS_OK: just grpc-status 0. The fields point into *t. */

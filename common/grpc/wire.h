@@ -26,13 +26,6 @@ size_t wire_base64_encode(const uint8_t *data, size_t len, char *ret_text, size_
 /* With or without padding. -EINVAL: bad characters or length; -ENOBUFS: more than cap. */
 int wire_base64_decode(const char *text, size_t len, uint8_t *ret_data, size_t cap, size_t *ret_len) MUST_CHECK;
 
-/* google.rpc.Status with BadRequest when `field` is set and RetryInfo when there is a time: its bytes.
- * 0 bytes when r has neither. */
-#define WIRE_DETAILS_CAP 2048
-size_t wire_encode_details(const struct refusal *r, uint8_t ret_data[static WIRE_DETAILS_CAP]);
-/* The retry delay in a google.rpc.Status; 0 when there is none or the bytes are no such message. */
-int64_t wire_details_retry_ms(const uint8_t *data, size_t len);
-
 /* What a client makes of a response without grpc-status, and of a reset stream. */
 enum status_code wire_status_of_http(int http_status);
 enum status_code wire_status_of_reset(uint32_t h2_code);

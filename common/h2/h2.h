@@ -145,6 +145,7 @@ void h2_mark_started(struct h2_stream *s);
 
 /* Header and trailer fields: NUL-terminated, valid until h2_release. NULL when absent or given twice. */
 const char *h2_header(const struct h2_stream *s, const char *name);
+size_t h2_header_count(const struct h2_stream *s, const char *name);
 const char *h2_trailer(const struct h2_stream *s, const char *name);
 bool h2_oversized(const struct h2_stream *s);
 /* Headers came with the end of the stream: no body and no trailers follow. */

@@ -29,23 +29,34 @@ int h2_fields_add(struct buf *b, const uint8_t *name, size_t name_len, const uin
 	return 0;
 }
 
-const char *h2_fields_get(const struct buf *b, const char *name)
+/* How many fields have the name, and the value of the last of them. */
+static size_t find(const struct buf *b, const char *name, const char **ret_value)
 {
-	size_t want = strlen(name), left = buf_len(b);
-	const char *found = NULL;
+	size_t want = strlen(name), left = buf_len(b), count = 0;
 	if (!left)
-		return NULL;
+		return 0;
 	for (const uint8_t *p = buf_head(b); left;) {
 		uint16_t lens[2];
 		memcpy(lens, p, HEAD);
 		size_t n = HEAD + lens[0] + lens[1] + 2u;
 		if (lens[0] == want && memcmp(p + HEAD, name, want) == 0) {
-			if (found)
-				return NULL;
-			found = (const char *)p + HEAD + lens[0] + 1;
+			*ret_value = (const char *)p + HEAD + lens[0] + 1;
+			count++;
 		}
 		p += n;
 		left -= n;
 	}
-	return found;
+	return count;
+}
+
+const char *h2_fields_get(const struct buf *b, const char *name)
+{
+	const char *value;
+	return find(b, name, &value) == 1 ? value : NULL;
+}
+
+size_t h2_fields_count(const struct buf *b, const char *name)
+{
+	const char *value;
+	return find(b, name, &value);
 }

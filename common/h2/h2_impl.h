@@ -69,6 +69,7 @@ void h2_sent_end(struct h2_stream *s);
 /* 0, or -ENOBUFS / -ENOMEM. */
 int h2_fields_add(struct buf *b, const uint8_t *name, size_t name_len, const uint8_t *value, size_t value_len) MUST_CHECK;
 const char *h2_fields_get(const struct buf *b, const char *name);
+size_t h2_fields_count(const struct buf *b, const char *name);
 
 void h2_guard_recv(struct h2 *h, const nghttp2_frame *frame);
 void h2_guard_reset_received(struct h2 *h, const struct h2_stream *s);

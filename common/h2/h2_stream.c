@@ -318,6 +318,7 @@ uint32_t h2_close_code(const struct h2_stream *s) { return s->close_code; }
 bool h2_unprocessed(const struct h2_stream *s) { return s->unprocessed; }
 void h2_mark_started(struct h2_stream *s) { s->started = true; }
 const char *h2_header(const struct h2_stream *s, const char *name) { return h2_fields_get(&s->headers, name); }
+size_t h2_header_count(const struct h2_stream *s, const char *name) { return h2_fields_count(&s->headers, name); }
 const char *h2_trailer(const struct h2_stream *s, const char *name) { return h2_fields_get(&s->trailers, name); }
 bool h2_oversized(const struct h2_stream *s) { return s->oversized; }
 bool h2_headers_only(const struct h2_stream *s) { return s->headers_only; }

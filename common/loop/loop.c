@@ -179,6 +179,8 @@ static void on_uv_timer(uv_timer_t *h)
 	}
 	while ((n = list_pop_front(&firing))) {
 		t = container_of(n, struct loop_timer, firing);
+		if (t->due_mono_ns > 0) /* 0: in the next turn, nobody waited */
+			histogram_add(&loop->stats.late, loop->now - t->due_mono_ns);
 		t->fire(t);
 	}
 }

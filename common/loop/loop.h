@@ -44,6 +44,7 @@ struct uv_loop_s *loop_uv(struct loop *loop);
 struct loop_stats {
 	int64_t busy_ns;        /* not asleep, since loop_new */
 	struct histogram turns; /* how long each was busy: so long did what came meanwhile wait */
+	struct histogram late;  /* how long after its deadline each timer fired */
 };
 void loop_stats(const struct loop *loop, struct loop_stats *ret);
 

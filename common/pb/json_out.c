@@ -4,13 +4,20 @@
 #include "common/pb/json_out.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "common/pb/json_type.h"
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
+#include "google/protobuf/any.pb-c.h"
+
+/* Beyond what pb_unpack needs at most: of 2-byte unknown fields some 45 times their bytes. */
+#define WIRE_MEMORY_FACTOR 64
+#define WIRE_MEMORY_MIN 65536
 
 struct writer {
 	struct buf *b;
@@ -115,8 +122,10 @@ static void put_real(struct writer *w, double v, bool single)
 		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
 		return;
 	}
-	/* The shortest form that reads back the same. */
+	/* The shortest form that reads back the same; %g leaves out zeros, but numbers near 0 have fewer digits than others. */
 	int from = single ? 6 : 15, to = single ? 9 : 17;
+	if (fabs(v) < (single ? (double)FLT_MIN : DBL_MIN))
+		from = 1;
 	for (int digits = from; digits <= to; digits++) {
 		snprintf(text, sizeof(text), "%.*g", digits, v);
 		if (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
@@ -183,6 +192,7 @@ static void put_enum(struct writer *w, const ProtobufCEnumDescriptor *type, int 
 }
 
 static void put_message(struct writer *w, const ProtobufCMessage *m);
+static void put_default_message(struct writer *w, const ProtobufCMessageDescriptor *type);
 
 static void put_value(struct writer *w, const ProtobufCFieldDescriptor *f, const void *at)
 {
@@ -267,27 +277,64 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const void *at)
 	return memcmp(at, &zero, size_of(f->type)) == 0;
 }
 
-static bool is_map(const ProtobufCFieldDescriptor *f)
-{
-	const ProtobufCMessageDescriptor *d = f->descriptor;
-	if (f->label != PROTOBUF_C_LABEL_REPEATED || f->type != PROTOBUF_C_TYPE_MESSAGE || d->n_fields != 2)
-		return false;
-	size_t n = strlen(d->short_name);
-	return n >= 5 && strcmp(d->short_name + n - 5, "Entry") == 0 && d->fields[0].id == 1 && d->fields[1].id == 2 &&
-		d->fields[0].type == PROTOBUF_C_TYPE_STRING && strcmp(d->fields[0].name, "key") == 0 &&
-		strcmp(d->fields[1].name, "value") == 0 && d->fields[1].label != PROTOBUF_C_LABEL_REPEATED;
-}
-
 struct map_item {
-	const char *key;
+	const char *text; /* of the key; NULL: a number or a bool */
+	uint64_t number;  /* in the order of its type */
 	size_t index;
 };
+
+static int compare_keys(const struct map_item *x, const struct map_item *y)
+{
+	return x->text ? strcmp(x->text, y->text) : (x->number > y->number) - (x->number < y->number);
+}
 
 static int compare_items(const void *a, const void *b)
 {
 	const struct map_item *x = a, *y = b;
-	int c = strcmp(x->key, y->key);
+	int c = compare_keys(x, y);
 	return c ? c : (x->index > y->index) - (x->index < y->index);
+}
+
+static struct map_item item_of(const ProtobufCFieldDescriptor *key, const void *entry, size_t index)
+{
+	const void *at = (const char *)entry + key->offset;
+	struct map_item item = { .index = index };
+	uint64_t sign = UINT64_C(1) << 63;
+	switch (key->type) {
+	case PROTOBUF_C_TYPE_STRING: {
+		const char *text = *(const char *const *)at;
+		item.text = text ? text : "";
+		break;
+	}
+	case PROTOBUF_C_TYPE_INT32:
+	case PROTOBUF_C_TYPE_SINT32:
+	case PROTOBUF_C_TYPE_SFIXED32:
+		item.number = (uint64_t)(int64_t) * (const int32_t *)at ^ sign;
+		break;
+	case PROTOBUF_C_TYPE_INT64:
+	case PROTOBUF_C_TYPE_SINT64:
+	case PROTOBUF_C_TYPE_SFIXED64:
+		item.number = (uint64_t) * (const int64_t *)at ^ sign;
+		break;
+	case PROTOBUF_C_TYPE_UINT64:
+	case PROTOBUF_C_TYPE_FIXED64:
+		item.number = *(const uint64_t *)at;
+		break;
+	default:
+		item.number = *(const uint32_t *)at;
+	}
+	return item;
+}
+
+static void put_map_key(struct writer *w, const ProtobufCFieldDescriptor *key, const void *entry)
+{
+	const void *at = (const char *)entry + key->offset;
+	/* A string and a 64-bit number have their quotes already. */
+	bool quote = key->type != PROTOBUF_C_TYPE_STRING && size_of(key->type) == 4;
+	put_text(w, quote ? "\"" : "");
+	put_value(w, key, at);
+	put_text(w, quote ? "\"" : "");
+	put_colon(w);
 }
 
 static void put_map(struct writer *w, const ProtobufCMessageDescriptor *type, void *const *entries, size_t n)
@@ -299,22 +346,19 @@ static void put_map(struct writer *w, const ProtobufCMessageDescriptor *type, vo
 		w->rc = w->rc ? w->rc : -ENOMEM;
 		return;
 	}
-	for (size_t i = 0; i < n; i++) {
-		const char *k = *(const char *const *)((const char *)entries[i] + key->offset);
-		items[i] = (struct map_item){ .key = k ? k : "", .index = i };
-	}
+	for (size_t i = 0; i < n; i++)
+		items[i] = item_of(key, entries[i], i);
 	qsort(items, n, sizeof(*items), compare_items);
 	open_group(w, "{");
-	for (size_t i = 0; i < n; i++) {
-		if (i + 1 < n && strcmp(items[i].key, items[i + 1].key) == 0)
+	for (size_t i = 0; i < n && !w->rc; i++) {
+		if (i + 1 < n && compare_keys(&items[i], &items[i + 1]) == 0)
 			continue;
-		const void *at = (const char *)entries[items[i].index] + value->offset;
+		const void *entry = entries[items[i].index], *at = (const char *)entry + value->offset;
 		next_item(w, &first);
-		put_string(w, items[i].key);
-		put_colon(w);
+		put_map_key(w, key, entry);
 		/* An entry may come without its value. */
 		if (value->type == PROTOBUF_C_TYPE_MESSAGE && !*(void *const *)at)
-			put_text(w, "{}");
+			put_default_message(w, value->descriptor);
 		else
 			put_value(w, value, at);
 	}
@@ -334,14 +378,8 @@ static void put_repeated(struct writer *w, const ProtobufCFieldDescriptor *f, co
 
 static void put_key(struct writer *w, const char *name)
 {
-	char camel[256];
-	size_t n = 0;
-	for (const char *p = name; *p && n < sizeof(camel); p++) {
-		if (*p != '_')
-			camel[n++] = *p;
-		else if (p[1] >= 'a' && p[1] <= 'z')
-			camel[n++] = (char)(*++p - 'a' + 'A');
-	}
+	char camel[PB_JSON_NAME_MAX];
+	size_t n = pb_camel_name(name, camel);
 	put(w, "\"", 1);
 	put(w, camel, n);
 	put(w, "\"", 1);
@@ -359,7 +397,7 @@ static void put_field(struct writer *w, const ProtobufCMessage *m, const Protobu
 			return;
 		next_item(w, first);
 		put_key(w, f->name);
-		if (is_map(f))
+		if (pb_is_map(m->descriptor, f))
 			put_map(w, f->descriptor, *(void *const *const *)at, n);
 		else
 			put_repeated(w, f, *(const void *const *)at, n);
@@ -377,25 +415,66 @@ static void put_field(struct writer *w, const ProtobufCMessage *m, const Protobu
 	put_value(w, f, at);
 }
 
+static void put_fields(struct writer *w, const ProtobufCMessage *m, bool *first)
+{
+	for (unsigned i = 0; i < m->descriptor->n_fields && !w->rc; i++)
+		put_field(w, m, &m->descriptor->fields[i], first);
+}
+
+/* With the fields of what it holds, as far as that is known; else as the plain message that it is. */
+static void put_any(struct writer *w, const Google__Protobuf__Any *any)
+{
+	struct refusal r;
+	const char *url = any->type_url ? any->type_url : "";
+	const ProtobufCMessageDescriptor *type = pb_any_type(url, strlen(url));
+	void *held = type ? pb_unpack(type, any->value.data, any->value.len, NULL, &r) : NULL;
+	bool first = true;
+	open_group(w, "{");
+	if (held) {
+		next_item(w, &first);
+		put_key(w, "@type");
+		put_string(w, url);
+		put_fields(w, held, &first);
+	} else {
+		put_fields(w, &any->base, &first);
+	}
+	close_group(w, "}", first);
+	pb_free(held);
+}
+
 static void put_message(struct writer *w, const ProtobufCMessage *m)
 {
-	if (m->descriptor == &google__protobuf__timestamp__descriptor) {
-		put_timestamp(w, (const Google__Protobuf__Timestamp *)m);
-		return;
-	}
-	if (m->descriptor == &google__protobuf__duration__descriptor) {
-		put_duration(w, (const Google__Protobuf__Duration *)m);
-		return;
-	}
+	bool first = true;
 	if (w->depth >= 2 * PB_DEPTH_MAX) {
 		w->rc = w->rc ? w->rc : -ELOOP;
 		return;
 	}
-	bool first = true;
-	open_group(w, "{");
-	for (unsigned i = 0; i < m->descriptor->n_fields && !w->rc; i++)
-		put_field(w, m, &m->descriptor->fields[i], &first);
-	close_group(w, "}", first);
+	switch (pb_special_of(m->descriptor)) {
+	case PB_TIMESTAMP:
+		put_timestamp(w, (const Google__Protobuf__Timestamp *)m);
+		break;
+	case PB_DURATION:
+		put_duration(w, (const Google__Protobuf__Duration *)m);
+		break;
+	case PB_ANY:
+		put_any(w, (const Google__Protobuf__Any *)m);
+		break;
+	default:
+		open_group(w, "{");
+		put_fields(w, m, &first);
+		close_group(w, "}", first);
+	}
+}
+
+static void put_default_message(struct writer *w, const ProtobufCMessageDescriptor *type)
+{
+	_cleanup_free_ ProtobufCMessage *m = calloc(1, type->sizeof_message);
+	if (m) {
+		protobuf_c_message_init(type, m);
+		put_message(w, m);
+	} else {
+		w->rc = w->rc ? w->rc : -ENOMEM;
+	}
 }
 
 int pb_json_write(const void *message, unsigned flags, struct buf *b)
@@ -406,4 +485,22 @@ int pb_json_write(const void *message, unsigned flags, struct buf *b)
 	if (w.rc)
 		b->len = before;
 	return w.rc;
+}
+
+int pb_json_write_wire(const ProtobufCMessageDescriptor *type, const void *wire, size_t len, unsigned flags, struct buf *b)
+{
+	/* What somebody packed: no limit but that of the bytes that there are. */
+	struct pb_limits limits = {
+		.depth = PB_DEPTH_MAX,
+		.fields = UINT32_MAX,
+		.unknown = UINT32_MAX,
+		.memory = WIRE_MEMORY_MIN + WIRE_MEMORY_FACTOR * len,
+	};
+	struct refusal r;
+	void *message = pb_unpack(type, wire, len, &limits, &r);
+	if (!message)
+		return r.code == STATUS_INVALID_ARGUMENT ? -EBADMSG : -ENOMEM;
+	int rc = pb_json_write(message, flags, b);
+	pb_free(message);
+	return rc;
 }

@@ -14,12 +14,14 @@ enum pb_json_flag {
 };
 
 /* Appends the text.  A string that is not valid UTF-8 is made valid (U+FFFD): what we show
- * must be readable.  Maps are sorted by key; of equal keys the last counts.  Only
- * map<string, …> is written as an object (protobuf-c does not mark maps: a repeated message
- * named …Entry with just `key` and `value` is one), and google.protobuf.Any as the plain
- * message that it is.
+ * must be readable.  Maps are sorted by key; of equal keys the last counts.  A google.protobuf.Any that holds a google.rpc
+ * type that we know has its fields beside "@type", another is written as the plain message that it is.
  * -ENOBUFS, -ENOMEM, -ERANGE (a Timestamp or Duration that has no text form), -ELOOP (nested deeper than
  * pb_unpack allows): the buffer is as it was. */
 int pb_json_write(const void *message, unsigned flags, struct buf *b) MUST_CHECK;
+
+/* The same of a packed message.  Also -EBADMSG: it is not one of this type (pb_check says what is wrong). */
+int pb_json_write_wire(const ProtobufCMessageDescriptor *type, const void *wire, size_t len, unsigned flags,
+	struct buf *b) MUST_CHECK;
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/stream/stream_impl.h"
 
 #define REST_NS (100 * NS_PER_MS)
@@ -29,6 +30,7 @@ struct listener {
 	void (*on_accept)(void *arg, struct stream *s);
 	void (*on_refused)(void *arg, const char *address, const char *text);
 	void *arg;
+	struct listener_stats *stats, own_stats;
 	struct list handshakes;
 	int n_handshakes;
 	struct tls_budget budget;
@@ -43,6 +45,7 @@ struct handshake {
 	struct listener *l;
 	struct stream *s;
 	struct loop_timer deadline;
+	int64_t began_mono_ns;
 	struct loop_grave grave;
 };
 
@@ -66,6 +69,7 @@ static void handshake_end(struct handshake *h)
 	struct listener *l = h->l;
 	list_remove(&h->node);
 	l->n_handshakes--;
+	l->stats->handshaking--;
 	loop_timer_stop(&h->deadline);
 	loop_bury(l->loop, &h->grave, on_handshake_burial);
 	update(l);
@@ -81,6 +85,10 @@ static void deliver(struct listener *l, struct stream *s)
 static void on_handshake_open(void *arg)
 {
 	struct handshake *h = arg;
+	struct listener_stats *stats = h->l->stats;
+	stats->handshakes++;
+	stats->resumed += stream_peer(h->s)->resumed;
+	histogram_add(&stats->handshake, clock_mono_ns() - h->began_mono_ns);
 	handshake_end(h);
 	deliver(h->l, h->s);
 }
@@ -97,12 +105,15 @@ static void refuse_handshake(struct handshake *h, const char *text)
 
 static void on_handshake_broken(void *arg, int err, const char *text)
 {
+	((struct handshake *)arg)->l->stats->failed++;
 	refuse_handshake(arg, text);
 }
 
 static void on_deadline(struct loop_timer *t)
 {
-	refuse_handshake(container_of(t, struct handshake, deadline), "TLS handshake timed out");
+	struct handshake *h = container_of(t, struct handshake, deadline);
+	h->l->stats->timed_out++;
+	refuse_handshake(h, "TLS handshake timed out");
 }
 
 static const struct stream_events handshake_events = {
@@ -121,6 +132,8 @@ static int begin_handshake(struct listener *l, int fd, const struct sockaddr *ad
 	}
 	list_push_back(&l->handshakes, &h->node);
 	l->n_handshakes++;
+	l->stats->handshaking++;
+	h->began_mono_ns = clock_mono_ns();
 	loop_timer_init(&h->deadline, l->loop, on_deadline);
 	loop_timer_set(&h->deadline, loop_now_mono_ns(l->loop) + l->handshake_timeout_ns);
 	update(l);
@@ -137,6 +150,7 @@ static int open_spare(void)
 /* Without a descriptor the connection would stay in the queue and the socket readable: a busy loop. */
 static void drop_one(struct listener *l)
 {
+	l->stats->no_descriptor++;
 	if (l->spare >= 0) {
 		close(l->spare);
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -171,6 +185,7 @@ static bool accept_one(struct listener *l)
 		}
 		return true; /* that connection's own error, met before we took it */
 	}
+	l->stats->accepted++;
 	if (!len)
 		addr.ss_family = l->addr.ss_family;
 	if (l->tls) {
@@ -256,6 +271,7 @@ int listener_new(struct loop *loop, const struct listener_config *cfg, void (*on
 	l->on_accept = on_accept;
 	l->on_refused = cfg->on_refused;
 	l->arg = arg;
+	l->stats = cfg->stats ? cfg->stats : &l->own_stats;
 	l->budget.per_turn = HANDSHAKES_PER_TURN;
 	list_init(&l->handshakes);
 	loop_timer_init(&l->rest, loop, on_rested);

@@ -78,6 +78,12 @@ int stream_pair(struct loop *loop, size_t cap, const struct stream_events *ev_a,
 
 /* ---- listener ---- */
 struct listener;
+struct listener_stats {
+	int64_t accepted, no_descriptor; /* the latter: dropped, or left waiting, for want of one */
+	/* of TLS; begun is the sum of all, and of those that go on */
+	int64_t handshaking, handshakes, resumed, failed, timed_out; /* resumed: of `handshakes` */
+	struct histogram handshake;      /* of those that succeeded, from accept on */
+};
 struct listener_config {
 	const struct sockaddr *addr;
 	socklen_t addr_len;
@@ -86,6 +92,7 @@ struct listener_config {
 	int64_t handshake_timeout_ns; /* from accept to on_open; against half-open handshakes */
 	int max_handshakes;           /* TLS handshakes in progress at once; accepting pauses at the limit */
 	int accept_per_turn;          /* connections taken per turn, for fairness */
+	struct listener_stats *stats; /* counted into, if not NULL; several listeners may share one. Must outlive them */
 	/* Optional: a connection ended before it was open (handshake failed, timed out), for a log line. */
 	void (*on_refused)(void *arg, const char *address, const char *text);
 };

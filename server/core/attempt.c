@@ -73,6 +73,7 @@ void job_reserve(struct core *c, struct job *j, struct worker *w)
 {
 	job_attach(j, w);
 	job_set_state(c, j, JOB_PREEMPTING);
+	j->chosen_at = c->now;
 	w->given = ++c->pick;
 	worker_take_slot(c, w, j);
 	worker_timer(c, w);
@@ -110,6 +111,8 @@ static void send(struct core *c, struct job *j)
 	}
 	j->sent_bytes = bytes;
 	job_set_state(c, j, JOB_SENT);
+	histogram_add(&c->timings.ready, c->now - j->ready_at);
+	histogram_add(&c->timings.chosen, c->now - j->chosen_at);
 	j->accept_by = c->now + c->cfg.accept_timeout_ns;
 	if (w->number_step != c->step) {
 		w->number_step = c->step;
@@ -569,6 +572,7 @@ void job_on_inserted(struct core *c, const struct core_event *ev)
 {
 	struct job *j = job_by_task(c, &ev->task.id);
 	if (j && j->state == JOB_INSERTING) {
+		j->ready_at = c->now; /* committed by now */
 		job_input(c, j, IN_INSERTED, ev);
 		return;
 	}

@@ -2,6 +2,7 @@
 #ifndef REINS_CORE_VIEW_H
 #define REINS_CORE_VIEW_H
 
+#include "common/base/histogram.h"
 #include "server/core/core.h"
 
 struct core_worker_view {
@@ -24,6 +25,12 @@ struct core_counts {
 	int64_t ready, workers, connected, in_flight, running, slots, slots_used;
 };
 void core_counts(const struct core *c, struct core_counts *ret);
+/* Of each dispatch that was sent.  `ready`: from when this master knew that the task is ready (its submit was committed, its
+ * retry came due, its row was read): the wait for a worker is in it.  `chosen`: from the choice of its worker. */
+struct core_timings {
+	struct histogram ready, chosen;
+};
+const struct core_timings *core_timings(const struct core *c);
 /* Why a ready task waits, in words, for pending_reason; "" when it is about to be given out.  From this master's memory
  * alone.  Looks at each worker once; `place`: also at the tasks of its queue in the window, to say how many are ahead.
  * *ret_peer: where workers would take it if they took anything, the stream of one of them, who knows why not; else 0. */

@@ -115,6 +115,7 @@ static struct job *create(struct core *c, const struct core_task *t, struct queu
 	j->t.custom = j->asks ? j->asks->custom : NULL;
 	j->queue = q;
 	j->key.task = t->id;
+	j->ready_at = c->now;
 	heap_node_init(&j->best);
 	heap_node_init(&j->worst);
 	timer_init(&j->timer, TIMER_JOB);

@@ -8,6 +8,7 @@
 #include "common/base/rng.h"
 #include "server/core/asks.h"
 #include "server/core/core.h"
+#include "server/core/core_view.h"
 #include "server/core/keys.h"
 #include "server/core/recovery.h"
 #include "server/core/state_worker.h"
@@ -131,6 +132,7 @@ struct job {
 	uint64_t token, peer;   /* of the submit, or of the outcome */
 	struct blob *spec;
 	size_t sent_bytes;      /* SENT: counted in worker.sent_bytes */
+	int64_t ready_at, chosen_at; /* for timings */
 	bool holds;             /* counted in worker.used */
 	bool unanswered;        /* recalled, and its worker has not answered: counted in worker.unanswered */
 	bool cancel, gone, counted;
@@ -202,6 +204,7 @@ struct core {
 	uint64_t serial;
 	uint64_t pick;
 	struct { int64_t second; size_t gone, of; } ended[GONE_BUCKETS]; /* streams that ended, by second */
+	struct core_timings timings;
 };
 
 #endif

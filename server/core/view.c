@@ -45,6 +45,8 @@ size_t core_worker_held(const struct core *c, const char *id, struct core_attemp
 	return n;
 }
 
+const struct core_timings *core_timings(const struct core *c) { return &c->timings; }
+
 void core_counts(const struct core *c, struct core_counts *ret)
 {
 	*ret = (struct core_counts){

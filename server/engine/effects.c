@@ -75,9 +75,20 @@ static void on_claimed(struct store_op *sop)
 	}
 }
 
+static void count_taken_back(struct engine_stats *s, const struct core_effect *x, enum core_take_back_verdict verdict)
+{
+	if (verdict != CORE_TAKE_BACK_PENDING && verdict != CORE_TAKE_BACK_ENDED)
+		return;
+	s->take_backs[x->cause]++;
+	s->attempts_ended[x->cause == CORE_CAUSE_REFUSED ? STORE_NOT_TAKEN : x->counted ? STORE_WORKER_LOST : STORE_GIVEN_BACK]++;
+	s->tasks_ended[0] += verdict == CORE_TAKE_BACK_ENDED;
+}
+
 static void on_taken_back(struct store_op *sop)
 {
 	struct eng_op *op = of(sop);
+	if (sop->result == STORE_OK)
+		count_taken_back(&op->engine->stats, &op->effect, op->take_back.ret_verdict);
 	struct core_event *ev = answer(op, CORE_EV_TAKEN_BACK);
 	ev->taken_back = sop->result == STORE_OK	  ? op->take_back.ret_verdict
 		       : sop->result == STORE_UNAVAILABLE ? CORE_TAKE_BACK_UNAVAILABLE
@@ -100,6 +111,8 @@ static void on_session_opened(struct store_op *sop)
 	if (!ev->opened.ok)
 		return;
 	ev->opened.session = o->ret_session;
+	op->engine->stats.adopted += (int64_t)o->ret_n_adopted;
+	op->engine->stats.fenced += (int64_t)o->ret_n_fenced;
 	if (p)
 		engine_drain_opened(op->engine, p, op->asked_at, &o->ret_drain);
 	ev->opened.drain_wish = p ? p->drain.mode != 0 : o->ret_drain.mode != 0;
@@ -160,6 +173,7 @@ static void on_expired(struct store_op *sop)
 	ev->expired.at = op->expire.ret_ids;
 	ev->expired.n = ev->expired.ok ? op->expire.ret_n : 0;
 	ev->expired.next_in_ns = ev->expired.ok ? op->expire.ret_next_in_ns : -1;
+	op->engine->stats.tasks_ended[STORE_FAILED] += (int64_t)ev->expired.n;
 	for (size_t i = 0; i < op->expire.ret_n; i++)
 		engine_news(op->engine, &op->expire.ret_ids[i], false);
 }
@@ -238,10 +252,14 @@ static void on_recorded(struct store_op *sop)
 	/* Refused even without result and text: the worker keeps it, as while the store is away.  Any verdict would have it
 	 * forget what nobody has. */
 	ev->recorded.verdict = sop->result == STORE_OK ? o->rec.ret_verdict : CORE_RECORD_UNAVAILABLE;
+	e->stats.reports[ev->recorded.verdict]++;
 	if (sop->result == STORE_REFUSED)
 		tell_refused(o);
 	if (ev->recorded.verdict == CORE_RECORD_RECORDED) {
 		CRASH_POINT("after-record");
+		e->stats.attempts_ended[o->rec.outcome]++;
+		if (store_state_is_final(o->rec.ret_state))
+			e->stats.tasks_ended[o->rec.ret_state]++;
 		if (o->rec.ret_state == STORE_PENDING) {
 			ev->recorded.pending_again = true;
 			ev->recorded.retry_in_ns = o->rec.ret_due_in_ns;
@@ -258,6 +276,7 @@ static void on_inserted(struct store_op *sop)
 	struct engine_submit *s = container_of(sop, struct engine_submit, ins.op);
 	struct engine *e = s->engine;
 	bool created = sop->result == STORE_OK && s->ins.ret_verdict == STORE_INSERT_CREATED;
+	e->stats.submitted += created && s->in_core;
 	if (s->in_core) {
 		struct core_event *ev = engine_event(e, CORE_EV_INSERTED);
 		ev->token = (uint64_t)(uintptr_t)s;
@@ -278,6 +297,7 @@ static void on_inserted(struct store_op *sop)
 		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
 		size_t n = 0;
 		for (struct store_insert *i = &s->ins; i; i = i->group_next) {
+			e->stats.submitted += i->ret_verdict == STORE_INSERT_CREATED;
 			if (i->expiry_ns > 0 && (!ev->expires_in_ns || i->expiry_ns < ev->expires_in_ns))
 				ev->expires_in_ns = i->expiry_ns;
 			if (i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
@@ -512,6 +532,15 @@ static void keep_adopted(struct engine_peer *p, const struct core_attempt *held,
 		p->adopted[i].task = (struct core_task){ .id = held[i].task, .attempt = held[i].attempt };
 }
 
+static void count_dispatch(struct engine *e, const struct core_attempt *at)
+{
+	e->stats.dispatched++;
+	if (at->attempt > 1)
+		e->stats.dispatched_again++;
+	else
+		histogram_add(&e->stats.queue_wait, max_i64(clock_wall_us() - uuid7_wall_us(&at->task), 0) * NS_PER_US);
+}
+
 static void to_peer(struct engine *e, const struct core_effect *x)
 {
 	struct engine_peer *p = engine_peer_find(e, x->peer);
@@ -533,6 +562,7 @@ static void to_peer(struct engine *e, const struct core_effect *x)
 		break;
 	case CORE_DO_DISPATCH:
 		p->ops->dispatch(p, x);
+		count_dispatch(e, &x->at);
 		engine_news(e, &x->at.task, false);
 		break;
 	case CORE_DO_STOP:
@@ -670,6 +700,7 @@ void engine_cancelled(struct engine *e, const struct store_cancel *op)
 	if (op->op.result != STORE_OK)
 		return;
 	if (op->ret_verdict == STORE_CANCEL_DONE) {
+		e->stats.tasks_ended[STORE_CANCELLED]++;
 		engine_event(e, CORE_EV_GONE)->at.task = op->id;
 		engine_news(e, &op->id, false);
 	} else if (op->ret_verdict == STORE_CANCEL_WISH) {

@@ -155,6 +155,7 @@ static void on_deadline(struct loop_timer *t)
 static void close_all(struct engine *e)
 {
 	e->opened = false;
+	engine_tell_readiness(e);
 	for (struct map_node *n = map_first(&e->peers), *next; n; n = next) {
 		next = map_next(&e->peers, n);
 		struct engine_peer *p = container_of(n, struct engine_peer, by_id);
@@ -219,6 +220,7 @@ static void on_master_open(struct store_op *op)
 	e->incarnation = e->master_open.ret_incarnation;
 	snprintf(e->store_id, sizeof(e->store_id), "%s", e->master_open.ret_store_id);
 	e->opened = true;
+	engine_tell_readiness(e);
 	log_info("master", NULL, "ready master=%s incarnation=%lld store=%s", e->master_id, (long long)e->incarnation,
 		 e->store_id);
 	if (e->store_state.state.up) /* else it is told when the store is back */
@@ -275,6 +277,7 @@ static void on_pulse(struct loop_timer *t)
 void engine_on_store_state(struct engine *e, bool up, const char *text)
 {
 	dependency_set(&e->store_state, up, text, loop_now_mono_ns(e->loop));
+	engine_tell_readiness(e);
 	if (!up) {
 		engine_event(e, CORE_EV_STORE)->up = false;
 	} else if (e->opened) {
@@ -395,11 +398,28 @@ const struct core_config *engine_core_config(const struct engine *e) { return &e
 const char *engine_store_id(const struct engine *e) { return e->store_id; }
 int64_t engine_incarnation(const struct engine *e) { return e->incarnation; }
 bool engine_ready(const struct engine *e) { return e->opened && e->store_state.state.up; }
+void engine_on_readiness(struct engine *e, void (*changed)(void *arg), void *arg)
+{
+	e->on_readiness = changed;
+	e->readiness_arg = arg;
+	e->told_ready = engine_ready(e);
+}
+
+void engine_tell_readiness(struct engine *e)
+{
+	bool ready = engine_ready(e);
+	if (ready == e->told_ready || !e->on_readiness)
+		return;
+	e->told_ready = ready;
+	e->on_readiness(e->readiness_arg);
+}
+
 bool engine_holds_sessions(const struct engine *e) { return e->opened; }
 bool engine_lease_up(const struct engine *e) { return e->lease_state.state.up; }
 const struct availability *engine_store_state(const struct engine *e) { return &e->store_state.state; }
 const struct availability *engine_lease_state(const struct engine *e) { return &e->lease_state.state; }
 int64_t engine_stalls(const struct engine *e) { return e->stalls; }
+const struct engine_stats *engine_stats(const struct engine *e) { return &e->stats; }
 
 const char *engine_not_ready(const struct engine *e)
 {

@@ -8,10 +8,12 @@
 #define REINS_ENGINE_H
 
 #include "common/base/availability.h"
+#include "common/base/histogram.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "server/core/core.h"
 #include "server/lease/lease.h"
+#include "server/store/rows.h"
 #include "server/store/workers.h"
 
 struct engine;
@@ -129,6 +131,8 @@ const char *engine_store_id(const struct engine *e);
 int64_t engine_incarnation(const struct engine *e);
 /* The store is up and this master has its incarnation: sessions may be opened. */
 bool engine_ready(const struct engine *e);
+/* `changed` is called whenever engine_ready says something else than before; it only takes notes. */
+void engine_on_readiness(struct engine *e, void (*changed)(void *arg), void *arg);
 /* This master has its incarnation, and knows the store's id: it can hold sessions, also while the store is away. */
 bool engine_holds_sessions(const struct engine *e);
 bool engine_lease_up(const struct engine *e);
@@ -139,6 +143,19 @@ const struct availability *engine_lease_state(const struct engine *e);
 const char *engine_not_ready(const struct engine *e);
 /* How often the loop stood still for more than a tenth of the lease. */
 int64_t engine_stalls(const struct engine *e);
+/* What this master did since it was started. */
+struct engine_stats {
+	int64_t submitted;  /* tasks that were created */
+	int64_t dispatched, dispatched_again; /* again: a later attempt than the first */
+	int64_t adopted, fenced; /* attempts that a worker listed: its to run on, or not */
+	int64_t reports[CORE_RECORD_UNAVAILABLE + 1]; /* outcomes, by verdict */
+	int64_t attempts_ended[STORE_EXPIRED + 1];    /* by store_outcome, those of take-backs too */
+	int64_t take_backs[CORE_CAUSE_NEVER_SENT + 1];
+	/* Tasks that ended, by store_state; at 0: by a take-back, at the lost-limit or by a wish. */
+	int64_t tasks_ended[STORE_CANCELLED + 1];
+	struct histogram queue_wait; /* from the submission, by its id, to the first dispatch; run_at's delay is in it */
+};
+const struct engine_stats *engine_stats(const struct engine *e);
 
 void engine_submit(struct engine *e, struct engine_submit *s);
 /* After a cancel was stored: `verdict` from the store_cancel operation. */

@@ -80,6 +80,7 @@ struct engine {
 	int64_t pulse_due_mono_ns, next_beat_mono_ns, beat_sent_mono_ns;
 	struct dependency store_state, lease_state;
 	int64_t stalls; /* of the loop */
+	struct engine_stats stats;
 
 	/* drain.c: wishes of operators */
 	struct store_workers wishes; /* the page that is read */
@@ -90,6 +91,9 @@ struct engine {
 	uint64_t drain_clock;        /* counts what was learnt of wishes and what was asked */
 	void (*on_replaced)(void *arg);
 	void *arg;
+	void (*on_readiness)(void *arg); /* may be NULL */
+	void *readiness_arg;
+	bool told_ready;
 #ifdef REINS_CRASH_POINTS
 	struct loop_timer crash_after_write;
 #endif
@@ -101,6 +105,9 @@ struct core_event *engine_event(struct engine *e, enum core_event_type type);
 void *engine_scratch(struct engine *e, size_t size);
 struct eng_op *engine_op_new(struct engine *e, const struct core_effect *effect);
 void engine_op_spent(struct eng_op *op);
+
+/* After each change of what engine_ready goes by. */
+void engine_tell_readiness(struct engine *e);
 
 /* words.c: the cause of a take-back, where its outcome does not say it all; NULL: none. To be freed. */
 char *engine_take_back_words(const struct core_effect *x, const struct core_config *cfg);

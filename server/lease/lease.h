@@ -99,6 +99,8 @@ struct lease_events {
 	void (*on_state)(void *arg, bool up, const char *text);
 };
 
+enum lease_op { LEASE_PREEMPT, LEASE_OWN, LEASE_RELEASE, LEASE_BEAT, LEASE_QUERY, LEASE_SCAN, LEASE_OPS };
+
 struct lease_stats {
 	int64_t pending;  /* commands without an answer yet */
 	int64_t dropped;  /* fire-and-forget commands (one may be for many tasks of a worker) lost: down, over the limit, or refused by Redis */
@@ -107,7 +109,7 @@ struct lease_stats {
 	int64_t refused;  /* commands that Redis answered with an error */
 	/* Beats that found no hb of their worker: it is its first, or hb was evicted, flushed, or has run out. */
 	int64_t missing;
-	struct histogram took; /* Redis: from a command's flush to its reply */
+	struct histogram took[LEASE_OPS]; /* Redis: from a command's flush to its reply */
 };
 
 struct lease_ops {

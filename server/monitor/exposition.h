@@ -1,6 +1,7 @@
 /* Prometheus' text format, version 0.0.4: families of samples, each with its help and type before them.
  *
- * Names and labels are this program's own words, so nothing is escaped. */
+ * Names and the values of labels given as text are this program's own words, so nothing of them is escaped; what comes from
+ * outside goes through exposition_label. */
 #ifndef REINS_EXPOSITION_H
 #define REINS_EXPOSITION_H
 
@@ -14,6 +15,7 @@ enum exposition_type { EXPOSITION_COUNTER, EXPOSITION_GAUGE, EXPOSITION_HISTOGRA
 struct exposition {
 	struct buf *out;
 	const char *name; /* of the family that was begun last */
+	size_t name_len;
 	bool failed;      /* no room, or no memory: what is in `out` is not whole */
 };
 
@@ -24,5 +26,9 @@ void exposition_seconds(struct exposition *x, const char *labels, int64_t ns);
 void exposition_histogram(struct exposition *x, const char *labels, const struct histogram *h);
 /* A family of one sample. */
 void exposition_one(struct exposition *x, const char *name, enum exposition_type type, const char *help, int64_t value);
+
+/* name="value", escaped, with a comma before it where something stands there already.  Returns false, and leaves what was
+ * there, if it does not fit. */
+bool exposition_label(char *labels, size_t cap, const char *name, const char *value);
 
 #endif

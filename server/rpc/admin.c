@@ -1,11 +1,10 @@
-/* Health and GetServerInfo: what probes and people ask about the master itself. */
+/* GetServerInfo: what people ask about the master itself. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
-#include "grpc/health/v1/health.pb-c.h"
 #include "reins/v1/admin_service.pb-c.h"
 #include "server/rpc/rpc.h"
 #include "server/core/core_view.h"
@@ -21,29 +20,6 @@ static void reply_message(struct grpc_call *call, const void *message)
 	else
 		rpc_reply(call, &b);
 	buf_done(&b);
-}
-
-/* "" and the services: SERVING while the store is up and nothing drains; "liveness": whenever we answer. */
-void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len)
-{
-	static const char *const services[] = { "", "reins.v1.TaskService", "reins.v1.WorkerService", "reins.v1.AdminService" };
-	struct rpc *rpc = rpc_of(call);
-	Grpc__Health__V1__HealthCheckRequest *req =
-		rpc_unpack(call, &grpc__health__v1__health_check_request__descriptor, data, len);
-	if (!req)
-		return;
-	Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-	bool known = false, live = strcmp(req->service, "liveness") == 0;
-	for (size_t i = 0; i < ARRAY_LEN(services); i++)
-		known = known || strcmp(req->service, services[i]) == 0;
-	m.status = live || (!rpc->draining && engine_ready(rpc->engine))
-			   ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-			   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
-	if (known || live)
-		reply_message(call, &m);
-	else
-		rpc_refuse(call, STATUS_NOT_FOUND, "service", "service: no such service");
-	pb_free(req);
 }
 
 void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len)

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
+#include "proto/descriptor_set.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
 #include "server/rpc/worker_info.h"
@@ -17,6 +18,10 @@
 #define TASKS "/reins.v1.TaskService/"
 #define WORKERS "/reins.v1.WorkerService/"
 #define ADMIN "/reins.v1.AdminService/"
+
+#define REFLECTION                                                                                                  \
+	.shape = GRPC_BIDI, .max_message = 16 * 1024, .on_start = reflection_on_start, .on_message = reflection_on_message, \
+	.on_half_close = reflection_on_half_close, .on_writable = reflection_on_writable, .on_end = reflection_on_end
 
 const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "SubmitTask", .shape = GRPC_UNARY, .on_request = submit_on_request, .on_end = submit_on_end },
@@ -34,8 +39,24 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
 	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
+	{ .path = "/grpc.health.v1.Health/Watch", .shape = GRPC_SERVER_STREAM, .on_request = health_on_watch,
+	  .on_writable = health_on_writable, .on_end = health_on_end },
+	{ .path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", REFLECTION },
+	{ .path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", REFLECTION },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);
+
+bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len)
+{
+	const char *name = rpc_methods[method].path + 1;
+	size_t len = (size_t)(strchr(name, '/') - name);
+	for (size_t i = 0; i < method; i++)
+		if (strncmp(rpc_methods[i].path + 1, name, len + 1) == 0)
+			return false;
+	*ret_name = name;
+	*ret_len = len;
+	return true;
+}
 
 struct rpc *rpc_of(struct grpc_call *call)
 {
@@ -100,16 +121,22 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
+	health_init(rpc);
+	/* Ours, and a test reads it through. */
+	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
+		rpc->protos.n = 0;
 }
 
 void rpc_done(struct rpc *rpc)
 {
+	health_done(rpc);
 	progress_done(&rpc->left);
 }
 
 void rpc_drain(struct rpc *rpc)
 {
 	rpc->draining = true;
+	health_drain(rpc);
 	session_end_all(rpc);
 	struct list *n;
 	while ((n = list_pop_front(&rpc->parked))) {
@@ -122,6 +149,7 @@ void rpc_refuse_stopping(struct grpc_call *call)
 {
 	struct refusal r;
 	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the master stops");
+	(void)refuse_reason(&r, REASON_MASTER_STOPPING);
 	r.retry_after_ms = 1000;
 	grpc_call_finish(call, &r);
 }

@@ -6,6 +6,8 @@
 
 #include "common/grpc/server.h"
 #include "server/engine/engine.h"
+#include "server/rpc/descriptors.h"
+#include "server/rpc/health.h"
 #include "server/rpc/progress.h"
 #include "server/rpc/rpc_limits.h"
 
@@ -22,6 +24,9 @@ struct rpc {
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
 	struct progress left;  /* of streams that have ended */
+	struct health health;
+	struct descriptors protos; /* what reflection tells */
+	int64_t reflections;       /* streams */
 	bool draining;         /* health says NOT_SERVING, nothing is parked any longer */
 };
 
@@ -41,6 +46,9 @@ void rpc_drain(struct rpc *rpc);
 /* The method table: all that is not in it answers UNIMPLEMENTED. */
 extern const struct grpc_method rpc_methods[];
 extern const size_t rpc_n_methods;
+
+/* The service of a method of the table, without a NUL; false: an earlier method has it too. */
+bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len);
 
 /* ---- for the handlers ---- */
 
@@ -90,6 +98,14 @@ void logs_on_end(struct grpc_call *call, bool finished);
 void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
+void health_on_watch(struct grpc_call *call, const uint8_t *data, size_t len);
+void health_on_writable(struct grpc_call *call);
+void health_on_end(struct grpc_call *call, bool finished);
+void reflection_on_start(struct grpc_call *call);
+void reflection_on_message(struct grpc_call *call, const uint8_t *data, size_t len);
+void reflection_on_writable(struct grpc_call *call);
+void reflection_on_half_close(struct grpc_call *call);
+void reflection_on_end(struct grpc_call *call, bool finished);
 void worker_on_start(struct grpc_call *call);
 void worker_on_message(struct grpc_call *call, const uint8_t *data, size_t len);
 void worker_on_half_close(struct grpc_call *call);

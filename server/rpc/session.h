@@ -61,6 +61,8 @@ struct session {
 	struct list logs_again;   /* what the store could not take */
 	struct loop_dirty logs_dirty;
 	struct loop_timer logs_timer;
+	struct list metrics_again; /* session_metrics.c: likewise */
+	struct loop_timer metrics_timer;
 	struct list starting;
 	struct loop_timer start_timer;
 
@@ -138,6 +140,9 @@ void session_let_outcome(struct attempt *a);
 void session_unref(struct session *s);
 
 /* session_metrics.c */
+void session_metrics_init(struct session *s);
+/* The stream is over: what waits to be tried again is dropped. */
+void session_metrics_stop(struct session *s);
 void session_metrics(struct session *s, Reins__V1__Metrics *m);
 
 /* Ends the stream of every worker: the master goes. */

@@ -19,6 +19,7 @@
 #define DETACH_DEFAULT_NS (600 * NS_PER_S)
 #define DETACH_MAX_NS (3600 * NS_PER_S)
 /* A start is stored only if the attempt is not over by then: short tasks need no row of their own for it. */
+#define START_AGAIN_NS (250 * NS_PER_MS) /* what the store could not take */
 #define START_DELAY_NS (200 * NS_PER_MS)
 
 struct outcome {
@@ -217,6 +218,12 @@ static void on_start_stored(struct store_op *op)
 	struct attempt *a = container_of(op, struct attempt, start_op.op);
 	struct session *s = a->session;
 	a->start_pending = false;
+	if (op->result == STORE_UNAVAILABLE && s->call && !s->closing && list_empty(&a->starting)) {
+		a->start_due_mono_ns = loop_now_mono_ns(s->rpc->loop) + START_AGAIN_NS;
+		list_push_back(&s->starting, &a->starting);
+		if (!loop_timer_active(&s->start_timer))
+			loop_timer_set(&s->start_timer, a->start_due_mono_ns);
+	}
 	if (op->result == STORE_OK)
 		engine_news(s->rpc->engine, &a->ref.task, false);
 	forget_if_idle(a);
@@ -507,6 +514,7 @@ void worker_on_start(struct grpc_call *call)
 	list_push_back(&s->rpc->sessions, &s->at_rpc);
 	session_out_init(s);
 	session_log_init(s);
+	session_metrics_init(s);
 	session_hello_begin(s);
 	loop_timer_init(&s->start_timer, s->rpc->loop, on_start_timer);
 	grpc_call_set_user(call, s);
@@ -548,6 +556,7 @@ void worker_on_end(struct grpc_call *call, bool finished)
 	loop_unmark(&s->out);
 	session_hello_stop(s);
 	session_log_stop(s);
+	session_metrics_stop(s);
 	loop_timer_stop(&s->start_timer);
 	session_unref(s);
 }

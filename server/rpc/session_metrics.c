@@ -1,6 +1,9 @@
 /* Points that a worker reports, on their way to the store: looked at one by one, encoded anew, stored as one operation.  The
  * attempt's outcome waits for them, and goes on without them if the store gives them up.
  *
+ * What the store could not take while it was away is tried again, for as long as the stream lives: while a session goes on without
+ * the store its worker does not send them once more.
+ *
  * Bounded: by the session's bytes, a message's points, and the numbers that an attempt may use. */
 #include <math.h>
 #include <string.h>
@@ -14,11 +17,13 @@
 #include "server/store/store_metrics.h"
 
 #define NUMBER_MAX (INT64_C(1) << 50) /* what is computed with it must not overflow */
+#define AGAIN_NS (250 * NS_PER_MS)
 #define ENCODED_MAX (8 * 1024 * 1024) /* of a message's points: more than a message has */
 
 struct metrics_op {
 	struct store_metrics put;
 	struct session *session;
+	struct list again;    /* in session.metrics_again: to be submitted once more */
 	struct attempt *held; /* the outcome that waits */
 	size_t bytes;
 	int64_t last; /* number of the last point that is put */
@@ -41,18 +46,58 @@ static void tell_lost(const struct session *s, const struct metrics_op *o)
 		log_warn("worker", s->log_name, "%zu points of a task's metrics are lost: %s", o->put.n, o->put.op.text);
 }
 
+static void let_go(struct metrics_op *o)
+{
+	struct attempt *held = o->held;
+	list_remove(&o->again);
+	o->session->held_bytes -= o->bytes;
+	op_free(o);
+	session_let_outcome(held);
+}
+
 static void on_stored(struct store_op *op)
 {
 	struct metrics_op *o = container_of(op, struct metrics_op, put.op);
 	struct session *s = o->session;
+	if (op->result == STORE_UNAVAILABLE && s->call && !s->closing) {
+		list_push_back(&s->metrics_again, &o->again);
+		if (!loop_timer_active(&s->metrics_timer))
+			loop_timer_set(&s->metrics_timer, loop_now_mono_ns(s->rpc->loop) + AGAIN_NS);
+		return;
+	}
 	if (op->result != STORE_OK)
 		tell_lost(s, o);
-	else if (o->last)
+	else if (o->last && list_empty(&s->metrics_again)) /* else smaller numbers may still be missing */
 		session_log_metrics(s, &o->put.at, o->last);
-	s->held_bytes -= o->bytes;
-	struct attempt *held = o->held;
-	op_free(o);
-	session_let_outcome(held);
+	let_go(o);
+}
+
+static void submit(struct metrics_op *o)
+{
+	o->put.op = (struct store_op){.kind = STORE_METRICS, .done = on_stored};
+	store_submit(engine_store(o->session->rpc->engine), &o->put.op);
+}
+
+static void on_again(struct loop_timer *t)
+{
+	struct session *s = container_of(t, struct session, metrics_timer);
+	struct list *n;
+	while ((n = list_pop_front(&s->metrics_again)))
+		submit(container_of(n, struct metrics_op, again));
+}
+
+void session_metrics_init(struct session *s)
+{
+	list_init(&s->metrics_again);
+	loop_timer_init(&s->metrics_timer, s->rpc->loop, on_again);
+}
+
+void session_metrics_stop(struct session *s)
+{
+	struct list *n;
+	loop_timer_stop(&s->metrics_timer);
+	while ((n = list_pop_front(&s->metrics_again)))
+		let_go(container_of(n, struct metrics_op, again)); /* the worker sends them again in its next session */
 }
 
 /* NULL, or what is wrong with it. */
@@ -147,11 +192,11 @@ void session_metrics(struct session *s, Reins__V1__Metrics *m)
 		return;
 	}
 	o->session = s;
+	list_init(&o->again);
 	o->last = m->n_points ? min_i64(m->first_number + (int64_t)m->n_points - 1, s->rpc->limits.metrics_points) : 0;
 	s->held_bytes += o->bytes;
 	memcpy(o->worker, s->worker, sizeof(o->worker));
-	o->put.op = (struct store_op){.kind = STORE_METRICS, .done = on_stored};
 	o->put.at = ref;
 	o->put.worker = o->worker;
-	store_submit(engine_store(s->rpc->engine), &o->put.op);
+	submit(o);
 }

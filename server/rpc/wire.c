@@ -68,39 +68,49 @@ static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 	return false;
 }
 
+bool wire_next(const uint8_t **p, const uint8_t *end, struct wire_field *ret)
+{
+	const uint8_t *at = *p;
+	uint64_t tag, n = 0;
+	if (at >= end || !get_varint(&at, end, &tag))
+		return false;
+	*ret = (struct wire_field){ .number = (uint32_t)(tag >> 3), .type = tag & 7 };
+	switch (ret->type) {
+	case WIRE_VARINT:
+		if (!get_varint(&at, end, &ret->value))
+			return false;
+		break;
+	case 1:
+		n = 8;
+		break;
+	case 5:
+		n = 4;
+		break;
+	case WIRE_LEN:
+		if (!get_varint(&at, end, &n))
+			return false;
+		break;
+	default:
+		return false;
+	}
+	if (n > (uint64_t)(end - at))
+		return false;
+	ret->data = at;
+	ret->len = (size_t)n;
+	*p = at + n;
+	return true;
+}
+
 bool wire_find_len(const uint8_t *msg, size_t len, uint32_t field, const uint8_t **ret_data, size_t *ret_len)
 {
 	const uint8_t *p = msg, *end = msg + len;
-	while (p < end) {
-		uint64_t tag, v;
-		if (!get_varint(&p, end, &tag))
-			return false;
-		switch (tag & 7) {
-		case 0:
-			if (!get_varint(&p, end, &v))
-				return false;
+	struct wire_field f;
+	while (wire_next(&p, end, &f)) {
+		if (f.type != WIRE_LEN || f.number != field)
 			continue;
-		case 1:
-			v = 8;
-			break;
-		case 5:
-			v = 4;
-			break;
-		case 2:
-			if (!get_varint(&p, end, &v))
-				return false;
-			break;
-		default:
-			return false;
-		}
-		if (v > (uint64_t)(end - p))
-			return false;
-		if ((tag & 7) == 2 && tag >> 3 == field) {
-			*ret_data = p;
-			*ret_len = (size_t)v;
-			return true;
-		}
-		p += v;
+		*ret_data = f.data;
+		*ret_len = f.len;
+		return true;
 	}
 	return false;
 }

@@ -17,6 +17,17 @@ int wire_put_text(struct buf *b, uint32_t field, const char *s) MUST_CHECK; /* "
 int wire_put_head(struct buf *b, uint32_t field, size_t len) MUST_CHECK;
 size_t wire_varint_size(uint64_t v);
 
+/* Goes through the fields of an encoded message: the next one, or false at the end and at bytes that are no field,
+ * where *p stays. */
+struct wire_field {
+	uint32_t number;
+	unsigned type;       /* as on the wire; groups end the walk */
+	uint64_t value;      /* of a varint */
+	const uint8_t *data; /* else: its bytes */
+	size_t len;
+};
+bool wire_next(const uint8_t **p, const uint8_t *end, struct wire_field *ret);
+
 /* The first occurrence of a length-delimited field in an encoded message that pb_check has passed.
  * False: absent. */
 bool wire_find_len(const uint8_t *msg, size_t len, uint32_t field, const uint8_t **ret_data, size_t *ret_len);

@@ -23,7 +23,7 @@ import report  # noqa: E402
 import schedule  # noqa: E402
 from accounting import Accounting  # noqa: E402
 from clients import Client  # noqa: E402
-from cluster import REINSD, wait_for  # noqa: E402
+from cluster import BUILD, REINSD, wait_for  # noqa: E402
 from detection import Detection  # noqa: E402
 from place import Place, Watchdog  # noqa: E402
 
@@ -141,6 +141,10 @@ def main(arguments=None):
         for kind in faults.KINDS.values():
             print(f"{kind.name:30} {kind.text}")
         return 0
+    missing = [name for name in ("server/reinsd", "worker/reins-worker", "client/reins") if not (BUILD / name).exists()]
+    if missing:
+        print(f"tests/chaos/run: no {missing[0]} in {BUILD}: build it (ninja -C {BUILD}), or name another folder in REINS_BUILD", file=sys.stderr)
+        return 2
     folder = pathlib.Path(tempfile.mkdtemp(prefix="reins-chaos-"))
     folder.chmod(0o755)
     replay = f"--seed {options.seed} --seconds {options.seconds:g} --store {options.store} --masters {options.masters} --rate {options.rate:g}"

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grpc/details.h"
 #include "common/grpc/framing.h"
 #include "common/grpc/wire.h"
 
@@ -60,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	for (const char *p = encoded; *p; p++)
 		if (*p < 0x20 || *p > 0x7e)
 			abort();
-	(void)wire_details_retry_ms(data, len);
+	(void)details_retry_ms(data, len);
 	free(decoded);
 	free(out);
 	free(text);

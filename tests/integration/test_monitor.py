@@ -1,13 +1,15 @@
 """/healthz, /readyz and /metrics over HTTP/1.1 on gRPC's port; and what HTTP/1.1 may not do there."""
+import shutil
 import socket
 import ssl
 import subprocess
 
 import grpc
 import pytest
+import stubs
 from cluster import PATIENCE, wait_for
-from fake_worker import hold
-from monitor import brief, get, metrics, readyz
+from fake_worker import W, hold
+from monitor import brief, conventions, get, metrics, readyz
 
 
 def exchange(cluster, *pieces):
@@ -68,6 +70,12 @@ def test_over_tls(make_cluster):
             with context.wrap_socket(s, server_hostname='localhost') as t:
                 t.sendall(b'GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
                 assert t.recv(1000), 'closed'
+    m = wait_for(lambda: (lambda m: m if m['reins_rpc_refused_connections_total{cause="handshake"}'] else None)(metrics(cluster)),
+                 lambda: brief(cluster))
+    ended = {how: m[f'reins_tls_handshakes_total{{result="{how}"}}'] for how in ('full', 'resumed', 'failed', 'timed_out')}
+    assert ended['failed'] == 1 and ended['timed_out'] == 0, ended
+    assert m['reins_tls_handshake_seconds_count'] == ended['full'] + ended['resumed'] > 4
+    assert m['reins_tls_handshakes_in_flight'] == 0 and m['reins_connections_accepted_total'] == sum(ended.values())
 
 
 @pytest.mark.parametrize('cut', [1, 2, 3, 5, 17])
@@ -109,18 +117,76 @@ def test_what_is_counted(cluster, make_worker):
     assert m['reins_worker_sessions'] == m['reins_workers'] == 1
     assert m['reins_worker_slots'] == m['reins_worker_slots_used'] == m['reins_running_attempts'] == 3
     assert m['reins_store_up'] == m['reins_lease_table_up'] == m['reins_ready'] == 1
-    assert m['reins_rpc_calls_total{method="reins.v1.TaskService/SubmitTask"}'] == 6
-    assert m['reins_rpc_ended_calls_total{code="INVALID_ARGUMENT"}'] == 1
+    submit = 'method="reins.v1.TaskService/SubmitTask"'
+    assert m[f'reins_rpc_started_total{{{submit}}}'] == 6 and m[f'reins_rpc_in_flight{{{submit}}}'] == 0
+    assert m[f'reins_rpc_handled_total{{{submit},code="OK"}}'] == 5
+    assert m[f'reins_rpc_handled_total{{{submit},code="INVALID_ARGUMENT"}}'] == 1
+    assert m[f'reins_rpc_handling_seconds_count{{{submit}}}'] == m[f'reins_rpc_received_messages_total{{{submit}}}'] == 6
+    assert m[f'reins_rpc_sent_messages_total{{{submit}}}'] == 5
+    assert 5 * 16 < m[f'reins_rpc_sent_message_bytes_total{{{submit}}}'] < m['reins_rpc_sent_bytes_total']
+    assert m['reins_rpc_in_flight{method="reins.v1.WorkerService/Session"}'] == 1
     assert m['reins_store_operations_total{kind="insert",result="ok"}'] == 5
     assert m['reins_store_operation_seconds_count{kind="insert"}'] == 5
     assert 0 < m['reins_store_operation_seconds_sum{kind="insert"}'] < 60
     assert m['reins_store_operation_seconds_bucket{kind="insert",le="+Inf"}'] == 5
-    assert m['reins_lease_table_command_seconds_count'] > 0
+    for operation in ('preempt', 'own', 'beat'):
+        assert m[f'reins_lease_table_command_seconds_count{{operation="{operation}"}}'] > 0, operation
+    assert m['reins_tasks_submitted_total'] == 5 and m['reins_dispatches_total'] == 3 and m['reins_redispatches_total'] == 0
+    for name in ('reins_task_queue_wait', 'reins_dispatch_wait', 'reins_dispatch'):
+        assert m[f'{name}_seconds_count'] == 3 and 0 <= m[f'{name}_seconds_sum'] < 60, name
+    assert m['reins_loop_timer_late_seconds_count'] > 0 and m['reins_buffer_bytes'] > 0
+    assert 10 < m['process_open_fds'] < m['process_max_fds']
     assert m['reins_loop_turn_seconds_count'] > 0 and m['process_resident_memory_bytes'] > 1e6
     worker.outcome(ref)
     wait_for(lambda: metrics(cluster)['reins_store_operations_total{kind="record",result="ok"}'] == 1, 'the outcome')
-    series = set(m)
-    assert set(metrics(cluster)) == series, 'the same series whatever happens'
+    after = wait_for(lambda: (lambda m: m if m['reins_dispatches_total'] == 4 else None)(metrics(cluster)), lambda: brief(cluster))
+    assert after['reins_attempts_ended_total{outcome="succeeded"}'] == after['reins_tasks_ended_total{state="completed"}'] == 1
+    assert after['reins_outcome_reports_total{verdict="recorded"}'] == 1
+    assert {name for name in set(after) ^ set(m) if 'reins_rpc_handled_total' not in name} == set(), 'the same series whatever happens'
+
+
+def test_runs_again(cluster, make_worker):
+    """What is taken back and given out again is counted as such."""
+    worker = make_worker(cluster, slots=1, refuse=W.RefusedAttempt.BUSY)
+    cluster.submit()
+    m = wait_for(lambda: (lambda m: m if m['reins_redispatches_total'] else None)(metrics(cluster)), lambda: brief(cluster))
+    assert m['reins_take_backs_total{cause="refused"}'] == m['reins_attempts_ended_total{outcome="not_taken"}'] >= 1
+    assert m['reins_dispatches_total'] == 1 + m['reins_redispatches_total'] and m['reins_task_queue_wait_seconds_count'] == 1
+    assert m['reins_tasks_submitted_total'] == 1 and worker.dispatched
+
+
+def test_what_became_no_call(cluster):
+    """A method that there is not, and one whose client goes away."""
+    channel = grpc.insecure_channel(cluster.address)
+    with pytest.raises(grpc.RpcError):
+        channel.unary_unary('/reins.v1.TaskService/Nothing')(b'', timeout=PATIENCE)
+    assert metrics(cluster)['reins_rpc_handled_total{method="none",code="UNIMPLEMENTED"}'] == 1
+    task = cluster.submit()
+    request = stubs.tasks.GetTaskRequest(task_id=task.id)
+    request.wait.FromSeconds(60)
+    waits = channel.unary_unary('/reins.v1.TaskService/GetTask').future(request.SerializeToString(), timeout=PATIENCE)
+    going = 'reins_rpc_in_flight{method="reins.v1.TaskService/GetTask"}'
+    wait_for(lambda: metrics(cluster)[going] == 1, 'the call')
+    waits.cancel()
+    wait_for(lambda: metrics(cluster)[going] == 0, 'its end')
+    assert metrics(cluster)['reins_rpc_handled_total{method="reins.v1.TaskService/GetTask",code="CANCELLED"}'] == 1
+    channel.close()
+
+
+def promtool(*words, text=''):
+    """Its verdict, where it is installed."""
+    if not shutil.which('promtool'):
+        return
+    done = subprocess.run(['promtool', *words], input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr.strip(), (done.stdout + done.stderr)[-3000:]
+
+
+def test_conventions(shared):
+    """Names, types and helps, by rules of our own and by promtool's."""
+    shared.submit()
+    text = get(shared, '/metrics')[1]
+    assert conventions(text) == []
+    promtool('check', 'metrics', text=text)
 
 
 def test_keep_alive_ends_with_the_master(cluster):

@@ -198,6 +198,12 @@ def test_postgres_stopped_and_back(make_cluster, make_worker):
         stopped = time.monotonic()
         error = refused(cluster.tasks.SubmitTask, T.SubmitTaskRequest(spec=make_spec(), idempotency_key="k"))
         assert error.code() == grpc.StatusCode.UNAVAILABLE and retry_after(error) > 0
+        # What a worker says meanwhile it does not say again: its stream goes on.
+        worker.started(refs[25], refs[26], devices=["0"])
+        for n, ref in ((1, refs[25]), (2, refs[25]), (1, refs[0])):
+            m = W.Metrics(task_id=ref[0], attempt=ref[1], first_number=n)
+            m.points.add(step=n).values.update({"x": n})
+            worker.stream.send(W.WorkerMessage(metrics=m))
         for ref in refs[:20]:
             worker.outcome(ref, result=b"r")
         for call, request in (
@@ -220,6 +226,12 @@ def test_postgres_stopped_and_back(make_cluster, make_worker):
     for ref in refs[:20]:
         assert worker.wait_verdict(ref) == Verdict.RECORDED
     assert worker.stream is stream and not stream.status
+    wait_for(lambda: all(cluster.get(refs[n][0]).HasField("started_at") for n in (25, 26)), "when they began, stored")
+
+    def points(ref):
+        return [p.step for p in cluster.tasks.ReadMetrics(T.ReadMetricsRequest(task_id=ref[0]), timeout=30).points]
+    assert points(refs[0]) == [1], "the outcome waited for them"
+    wait_for(lambda: points(refs[25]) == [1, 2], "points of a running task, stored")
     for ref in refs[20:]:
         worker.outcome(ref)
     for task_id, _ in refs:

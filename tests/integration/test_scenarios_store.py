@@ -12,7 +12,7 @@ import stubs
 from aftermath import check
 from cluster import PATIENCE, QUICK, make_spec, wait_for
 from fake_worker import Verdict, hold, success
-from monitor import brief, lines, metrics, readyz
+from monitor import brief, handled, lines, metrics, readyz
 from refusals import refused, retry_after
 
 State, T, A = stubs.State, stubs.tasks, stubs.admin
@@ -131,7 +131,7 @@ def test_s33_postgres_is_stopped(make_cluster, start_worker, tmp_path):
             time.sleep(0.1)
         away = metrics(cluster)
         assert away['reins_store_up'] == 0 and away['reins_worker_sessions'] == 1
-        assert away['reins_rpc_ended_calls_total{code="UNAVAILABLE"}'] >= refusals
+        assert handled(cluster, 'UNAVAILABLE') >= refusals
     finally:
         cluster.postgres.start()
     back(cluster)
@@ -235,7 +235,7 @@ def test_workers_come_while_it_is_away(make_cluster, start_worker):
         cluster.start(wait=False)
         wait_for(lambda: cluster.health('liveness') == 'SERVING', 'liveness')
         workers = [start_worker(cluster, name=f'r{i}') for i in range(2)]
-        wait_for(lambda: metrics(cluster)['reins_rpc_ended_calls_total{code="UNAVAILABLE"}'] >= 30, lambda: brief(cluster))
+        wait_for(lambda: handled(cluster, 'UNAVAILABLE') >= 30, lambda: brief(cluster))
         seen_while_away(cluster)
         loud = [line for line in cluster.log().splitlines() if ' DEBUG ' not in line]
         assert len(loud) <= 5, loud

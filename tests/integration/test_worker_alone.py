@@ -431,6 +431,18 @@ def test_busy_held_and_unsupported(master, make_worker):
     assert master.ended(master.run(s, 'true')).outcome.kind == KIND['SUCCEEDED']
 
 
+@pytest.mark.parametrize('field, seconds', [('lease_ttl', 86401), ('lease_ttl', 2**40), ('lease_ttl', -1), ('timeout', 2**33), ('timeout', -1)])
+def test_times_that_make_no_sense_are_refused(master, session, field, seconds):
+    t = master.task('true', exclusive=True)
+    getattr(t if field == 'lease_ttl' else t.spec, field).seconds = seconds
+    session.dispatch(t)
+    key = (t.task_id, t.attempt)
+    refused = master.wait(lambda: master.attempts[key].refused, 'refusal')
+    assert refused.cause == master.pb.RefusedAttempt.UNSUPPORTED
+    # What it said is no reason to give up: the next one runs.
+    assert master.ended(master.run(session, 'true')).outcome.kind == KIND['SUCCEEDED']
+
+
 def test_many_at_once(master, make_worker):
     make_worker(slots=200)
     s = master.session()
@@ -443,6 +455,20 @@ def test_many_at_once(master, make_worker):
 
 
 # ---- sessions come and go
+
+def test_the_start_is_said_again_in_the_next_session(master, worker, session):
+    # The stream may have ended, or the master, before it was stored.
+    key = master.run(session, 'sh', '-c', 'echo ready; exec sleep 60')
+    first = master.started(key).started
+    master.printed(key, b'ready')
+    master.attempts[key].started = None
+    session.cut()
+    again = master.session(2)
+    said = master.started(key).started
+    assert (said.started_at, list(said.devices)) == (first.started_at, list(first.devices))
+    again.stop(key)
+    master.ended(key)
+
 
 def test_stream_cut_while_it_runs(master, worker, session):
     key = master.run(session, 'sh', '-c', 'echo one; read x < go; echo two', working_dir=str(worker.folder))

@@ -1,4 +1,6 @@
 /* sim [--seeds N] [--first S]      N histories from seed S on
+ * sim --find [...]                 the same, of a simulator in which a check is left out: it is right only if one of them breaks
+ *                                  a promise, and wrong if all keep them or if it dies of something else
  * sim --seed S [--trace]           one history; --trace: told line by line */
 #include "common/base/num.h"
 #include "tests/sim/sim.h"
@@ -26,7 +28,7 @@ static void on_abort(int sig)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: sim [--seeds N] [--first S] | --seed S [--trace]\n");
+	fprintf(stderr, "usage: sim [--seeds N] [--first S] [--find] | --seed S [--trace]\n");
 	return 64;
 }
 
@@ -52,7 +54,8 @@ static int one(uint64_t seed, bool trace)
 	return ok ? 0 : 1;
 }
 
-static int many(int64_t first, int64_t seeds)
+/* 0: as it should be, which with `find` is that one is broken. */
+static int many(int64_t first, int64_t seeds, bool find)
 {
 	clock_t start = clock();
 	int64_t steps = 0;
@@ -63,18 +66,18 @@ static int many(int64_t first, int64_t seeds)
 			continue;
 		tell((uint64_t)(first + i));
 		printf("%lld histories\n", (long long)(i + 1));
-		return 1;
+		return find ? 0 : 1;
 	}
 	double s = (double)(clock() - start) / CLOCKS_PER_SEC;
 	printf("%lld histories kept the promises; %.0f histories/s of one core, %.0f steps each\n", (long long)seeds,
 	       (double)seeds / (s > 0 ? s : 1), (double)steps / (double)seeds);
-	return 0;
+	return find ? 1 : 0;
 }
 
 int main(int argc, char **argv)
 {
 	int64_t seeds = -1, first = -1, seed = -1;
-	bool trace = false;
+	bool trace = false, find = false;
 	rng_process_fix(1); /* maps have an order too */
 	for (int i = 1; i < argc; i++) {
 		int64_t *value = strcmp(argv[i], "--seeds") == 0 ? &seeds :
@@ -83,18 +86,20 @@ int main(int argc, char **argv)
 								   NULL;
 		if (strcmp(argv[i], "--trace") == 0)
 			trace = true;
+		else if (strcmp(argv[i], "--find") == 0)
+			find = true;
 		else if (!value || ++i == argc || num_parse_i64(argv[i], value) < 0 || *value < 0)
 			return usage();
 	}
 	/* What would be passed over, or prove nothing, is a mistake. */
-	if (seeds == 0 || (seed >= 0 ? seeds >= 0 || first >= 0 : trace))
+	if (seeds == 0 || (seed >= 0 ? seeds >= 0 || first >= 0 || find : trace))
 		return usage();
 	seeds = seeds < 0 ? SEEDS : seeds;
 	first = first < 0 ? 1 : first;
 	if (seeds > INT64_MAX - first)
 		return usage();
 	signal(SIGABRT, on_abort);
-	int rc = seed >= 0 ? one((uint64_t)seed, trace) : many(first, seeds);
+	int rc = seed >= 0 ? one((uint64_t)seed, trace) : many(first, seeds, find);
 	sim_done(&sim);
 	return rc;
 }

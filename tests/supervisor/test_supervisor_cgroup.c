@@ -3,12 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <mntent.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -200,6 +205,74 @@ static void what_can_not_be_ended(void **state)
 	rig_done(&r);
 }
 
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
+
+/* Can a process be born in a cgroup here? */
+static bool can_be_born_in(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t args[11] = {[0] = 0x200000000ULL, [4] = SIGCHLD, [10] = (uint64_t)fd};
+	pid_t pid = (pid_t)syscall(SYS_clone3, args, sizeof(args));
+	if (pid == 0)
+		_exit(0);
+	close(fd);
+	return pid > 0 && waitpid(pid, NULL, 0) == pid;
+}
+
+static void in_its_cgroup(const char *dir)
+{
+	struct rig r;
+	rig_new(&r);
+	r.join[0] = dir;
+	r.file.kill_index = 0;
+	rig_argv(&r, "grep", "-q", strrchr(dir, '/'), "/proc/self/cgroup", NULL);
+	rig_launch(&r);
+	rig_until_end(&r);
+	assert_int_equal(r.last.launch_errno, 0);
+	assert_int_equal(r.last.exit_code, 0);
+	rig_done(&r);
+}
+
+/* Where it could not be moved into it: over the file that does this lies another. */
+static void it_is_born_in_its_cgroup(void **state)
+{
+	char dir[200], path[300];
+	NEED(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
+	if (!can_be_born_in(dir)) {
+		rmdir(dir);
+		SKIP("no process can be born in a cgroup here");
+	}
+	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("/dev/null", path, NULL, MS_BIND, NULL) < 0) {
+		rmdir(dir);
+		SKIP("nothing can be mounted here");
+	}
+	in_its_cgroup(dir);
+}
+
+/* An older kernel, or a sandbox that knows no clone3.  For good: the last test. */
+static void it_is_moved_without_clone3(void **state)
+{
+	char dir[200];
+	NEED(make_cgroup("cgroup2", NULL, dir, sizeof(dir)), "v2");
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog filter = {.len = ARRAY_LEN(code), .filter = code};
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0) {
+		rmdir(dir);
+		SKIP("no seccomp here");
+	}
+	assert_false(can_be_born_in(dir));
+	in_its_cgroup(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest all[] = {
@@ -208,6 +281,8 @@ int main(void)
 		rig_test(leaving_the_cgroup_does_not_help),
 		rig_test(out_of_memory_is_counted),
 		rig_test(what_can_not_be_ended),
+		rig_test(it_is_born_in_its_cgroup),
+		rig_test(it_is_moved_without_clone3),
 	};
 	return cmocka_run_group_tests(all, NULL, remove_cgroups);
 }

@@ -122,6 +122,25 @@ static void on_log(void *app, const char *peer, const char *text)
 	snprintf(r->log, sizeof(r->log), "%s", text);
 }
 
+static int on_authorize(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret)
+{
+	struct rig *r = app;
+	assert_int_equal(rq->authorization == NULL, rq->n_authorization != 1);
+	if (r->locked && (rq->n_authorization != 1 || strcmp(rq->authorization, "Bearer secret") != 0))
+		return refuse(ret, STATUS_UNAUTHENTICATED, NULL, "%zu headers are not the word", rq->n_authorization);
+	r->let_in++;
+	*ret_caller = r;
+	return 0;
+}
+
+static void on_over(void *app, void *caller, enum status_code code)
+{
+	struct rig *r = app;
+	assert_ptr_equal(caller, app);
+	r->over++;
+	r->over_code = code;
+}
+
 static void on_ready(void *arg) { ((struct rig *)arg)->ready = true; }
 static void on_goaway(void *arg) { ((struct rig *)arg)->goaway = true; }
 
@@ -183,6 +202,8 @@ void rig_init(struct rig *r, const struct grpc_limits *server_limits, const stru
 		.app = r,
 		.max_connections = 100,
 		.on_log = on_log,
+		.on_authorize = on_authorize,
+		.on_over = on_over,
 	};
 	assert_int_equal(grpc_server_new(r->loop, &sc, &r->server), 0);
 	struct grpc_channel_config cc = {

@@ -35,6 +35,9 @@ struct rig {
 	struct grpc_call *held;
 	struct grpc_call *bidi; /* the last one started */
 	size_t fill;  /* Fill: messages still to send */
+	bool locked;  /* calls need `authorization: Bearer secret`, once; their caller is the rig */
+	int let_in, over; /* callers given out, and given back */
+	enum status_code over_code;
 };
 
 /* "/test.Echo/Unary" answers the request's bytes, with the refusal below when they begin with "!";

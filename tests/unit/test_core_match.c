@@ -222,6 +222,39 @@ static void test_why_busy(void **state)
 	why("task t4", "the store is away");
 }
 
+static void check_timings(int64_t n, int64_t ready_ns, int64_t chosen_ns)
+{
+	const struct core_timings *t = core_timings(S.core);
+	assert_int_equal(t->ready.total, n);
+	assert_int_equal(t->ready.sum_ns, ready_ns);
+	assert_int_equal(t->chosen.total, n);
+	assert_int_equal(t->chosen.sum_ns, chosen_ns);
+}
+
+/* How long a dispatch took, with the wait for a worker and without it. */
+static void test_timings(void **state)
+{
+	start();
+	GO({ "hello p1 w1 slots=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, { "ready t1", "preempt t1/1 w1#1" },
+	   { "wait 1; preempted t1/1 ok", "claim t1/1 w1#1" });
+	check_timings(0, 0, 0);
+	GO({ "wait 2; claimed t1/1 won", "send t1/1 p1 n1" });
+	check_timings(1, 3 * NS_PER_S, 3 * NS_PER_S);
+	GO({ "accepted p1 t1/1", "" }, { "ready t2", "" },
+	   { "wait 4; outcome p1 t1/1 tok=7 ok", "record t1/1 tok=7; preempt t2/1 w1#1" }, { "preempted t2/1 ok", "claim t2/1 w1#1" },
+	   { "claimed t2/1 won", "send t2/1 p1 n2" });
+	check_timings(2, 7 * NS_PER_S, 3 * NS_PER_S);
+}
+
+/* Of what is inserted as running the wait begins with the commit. */
+static void test_timings_of_eager(void **state)
+{
+	start();
+	GO({ "hello p1 w1 slots=1", "open w1 p1" }, { "opened p1 w1 #1", "welcome p1 w1#1" }, { "submit t1", "preempt t1/1 w1#1" },
+	   { "wait 1; preempted t1/1 ok", "insert t1 @w1#1" }, { "wait 2; inserted t1 created", "send t1/1 p1 n1" });
+	check_timings(1, 0, 3 * NS_PER_S);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,6 +272,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_expired_is_not_given_out, done),
 		cmocka_unit_test_teardown(test_why, done),
 		cmocka_unit_test_teardown(test_why_busy, done),
+		cmocka_unit_test_teardown(test_timings, done),
+		cmocka_unit_test_teardown(test_timings_of_eager, done),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
+#include "common/grpc/details.h"
 #include "common/grpc/framing.h"
 #include "common/grpc/wire.h"
 #include "common/h2/h2.h"
@@ -130,32 +131,70 @@ static void base64(void **state)
 
 static void details(void **state)
 {
-	uint8_t data[WIRE_DETAILS_CAP];
+	uint8_t data[DETAILS_STATUS_CAP];
 	struct refusal r;
-	(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "no");
-	assert_int_equal(wire_encode_details(&r, data), 0);
+	(void)refuse(&r, STATUS_CANCELLED, NULL, "no");
+	assert_int_equal(details_status(&r, data), 0);
 	(void)refuse(&r, STATUS_INVALID_ARGUMENT, "spec.argv[0]", "is empty");
-	size_t n = wire_encode_details(&r, data);
+	size_t n = details_status(&r, data);
 	assert_true(n > 0);
 	assert_memory_equal(data, "\x08\x03\x12\x08is empty\x1a", 13);
 	assert_non_null(memmem(data, n, "\x0a\x0cspec.argv[0]\x12\x08is empty", 24));
-	assert_int_equal(wire_details_retry_ms(data, n), 0);
-	/* The largest that fits into a refusal. */
+	assert_non_null(memmem(data, n, "\x0a\x0d" "FIELD_INVALID\x12\x09reins.dev", 26));
+	assert_int_equal(details_retry_ms(data, n), 0);
+	/* The largest that fits into a refusal: nothing of it is left out. */
+	(void)refuse_resource(&r, "task", "");
 	memset(r.field, 'f', sizeof(r.field) - 1);
 	memset(r.message, 'm', sizeof(r.message) - 1);
-	r.field[sizeof(r.field) - 1] = r.message[sizeof(r.message) - 1] = 0;
+	memset(r.resource_name, 'r', sizeof(r.resource_name) - 1);
+	r.field[sizeof(r.field) - 1] = r.message[sizeof(r.message) - 1] = r.resource_name[sizeof(r.resource_name) - 1] = 0;
 	r.retry_after_ms = 61999;
-	n = wire_encode_details(&r, data);
-	assert_true(n < WIRE_DETAILS_CAP);
-	assert_int_equal(wire_details_retry_ms(data, n), 61999);
+	for (int i = 0; i < REFUSAL_MORE_MAX + 1; i++)
+		(void)refuse_more(&r, "aKeyOfReasonableLength", "%0200d", i);
+	assert_int_equal(r.n_more, REFUSAL_MORE_MAX);
+	struct details d;
+	details_build(&d, &r);
+	assert_int_equal(d.n, DETAILS_MAX);
+	n = details_status(&r, data);
+	assert_true(n < 4096);
+	assert_int_equal(details_retry_ms(data, n), 61999);
+	for (size_t i = 0; i < d.n; i++) {
+		assert_non_null(memmem(data, n, d.at[i].type, strlen(d.at[i].type)));
+		assert_non_null(memmem(data, n, d.at[i].data, d.at[i].len));
+	}
 	/* Every prefix and every flipped bit is survived. */
 	for (size_t i = 0; i <= n; i++)
-		(void)wire_details_retry_ms(data, i);
+		(void)details_retry_ms(data, i);
 	for (size_t bit = 0; bit < 8 * n; bit++) {
 		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		(void)wire_details_retry_ms(data, n);
+		(void)details_retry_ms(data, n);
 		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
+}
+
+static void refusals_are_cut_between_characters(void **state)
+{
+	struct refusal r;
+	char text[600];
+	for (size_t lead = 0; lead < 4; lead++) {
+		static const char *const words[] = { "a", "\u00e4", "\u20ac", "\U0001f600" };
+		size_t w = strlen(words[lead]);
+		for (size_t shift = 0; shift < w; shift++) {
+			size_t at = shift;
+			memset(text, 'x', sizeof(text));
+			for (; at + w < sizeof(text); at += w)
+				memcpy(text + at, words[lead], w);
+			text[at] = 0;
+			(void)refuse(&r, STATUS_NOT_FOUND, NULL, "%s", text);
+			size_t n = strlen(r.message);
+			assert_true(n >= sizeof(r.message) - w && n < sizeof(r.message));
+			assert_int_equal((n - shift) % w, 0);
+		}
+	}
+	(void)refuse(&r, STATUS_NOT_FOUND, NULL, "%s", "\u20ac");
+	assert_string_equal(r.message, "\u20ac");
+	for (int reason = REASON_NONE + 1; reason < REASONS; reason++)
+		assert_true(strlen(reason_name((enum reason)reason)) > 3);
 }
 
 static void status_of_the_rest(void **state)
@@ -176,7 +215,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_split), cmocka_unit_test(limits_and_flags), cmocka_unit_test(timeouts),
-		cmocka_unit_test(messages), cmocka_unit_test(base64), cmocka_unit_test(details),
+		cmocka_unit_test(messages), cmocka_unit_test(base64), cmocka_unit_test(details), cmocka_unit_test(refusals_are_cut_between_characters),
 		cmocka_unit_test(status_of_the_rest),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

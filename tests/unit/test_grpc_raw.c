@@ -501,6 +501,73 @@ static void a_protocol_error_gets_a_last_word(void **state)
 	peer_done(&p);
 }
 
+/* ---- who may call ---- */
+
+static void request_with(struct peer *p, int32_t id, const char *path, const char *a, const char *b)
+{
+	raw_headers(&p->raw, id, 0, ":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type",
+		    "application/grpc", a ? "authorization" : NULL, a, b ? "authorization" : NULL, b, (char *)NULL);
+}
+
+static void without_the_right_no_body_is_taken(void **state)
+{
+	static const struct {
+		const char *path, *a, *b, *said;
+	} cases[] = {
+		{ UNARY, NULL, NULL, "0 headers are not the word" },
+		{ BIDI, NULL, NULL, "0 headers are not the word" },
+		{ UNARY, "Bearer wrong", NULL, "1 headers are not the word" },
+		{ UNARY, "Bearer secret", "Bearer secret", "2 headers are not the word" },
+	};
+	struct peer p;
+	peer_init(&p, NULL, true);
+	p.rig.locked = true;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int32_t id = 1 + 2 * (int32_t)i;
+		request_with(&p, id, cases[i].path, cases[i].a, cases[i].b);
+		talk(&p); /* the answer comes before the body */
+		struct answer a = answer(&p, id);
+		assert_string_equal(a.status, "16");
+		assert_string_equal(a.message, cases[i].said);
+		assert_true(a.ended);
+	}
+	assert_int_equal(p.rig.let_in + p.rig.started + p.rig.requests, 0);
+	request_with(&p, 21, UNARY, "Bearer secret", NULL);
+	send_bytes(&p, 21, true, "\0\0\0\0\3abc", 8);
+	talk(&p);
+	assert_string_equal(answer(&p, 21).status, "0");
+	assert_int_equal(p.rig.let_in, 1);
+	assert_int_equal(p.rig.over, 1);
+	assert_int_equal(p.rig.over_code, STATUS_OK);
+	peer_done(&p);
+}
+
+static void end_of_right(void *arg, struct grpc_call *call, void *caller)
+{
+	static const struct refusal r = { .code = STATUS_UNAUTHENTICATED, .message = "no longer" };
+	assert_ptr_equal(caller, arg);
+	grpc_call_finish(call, &r);
+}
+
+static void a_right_that_ends_ends_the_stream(void **state)
+{
+	struct peer p;
+	peer_init(&p, NULL, true);
+	request_with(&p, 1, BIDI, NULL, NULL);
+	raw_request(&p.raw, 3, 0, BIDI);
+	talk(&p);
+	grpc_server_each_call(p.rig.server, end_of_right, &p.rig);
+	grpc_server_each_call(p.rig.server, end_of_right, &p.rig); /* they have ended */
+	assert_int_equal(p.rig.ended, 0);
+	talk(&p);
+	for (int32_t id = 1; id <= 3; id += 2)
+		assert_string_equal(answer(&p, id).status, "16");
+	assert_int_equal(p.rig.ended, 2);
+	assert_int_equal(p.rig.over, 2);
+	assert_int_equal(p.rig.over_code, STATUS_UNAUTHENTICATED);
+	peer_done(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -518,6 +585,8 @@ int main(void)
 		cmocka_unit_test(no_preface),
 		cmocka_unit_test(http1),
 		cmocka_unit_test(a_protocol_error_gets_a_last_word),
+		cmocka_unit_test(without_the_right_no_body_is_taken),
+		cmocka_unit_test(a_right_that_ends_ends_the_stream),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* Between fork and exec everything that fails is said over a pipe that a successful exec closes. */
+/* Between fork and exec everything that fails is said over a pipe that a successful exec closes.
+ *
+ * The first process is born in its cgroup of version 2 where the kernel can do that (5.7): to move a process that exists
+ * waits for all processors, 10 ms and more, and what is born there was never outside. */
 #include "worker/supervisor/child.h"
 
 #include <errno.h>
@@ -16,6 +19,10 @@
 
 #define FIRST_FD 3
 #define EXIT_NOT_STARTED 127
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
+#define CLONE_INTO 0x200000000ULL /* CLONE_INTO_CGROUP, which older headers lack */
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
@@ -59,14 +66,37 @@ static int exec_search(const char *search, char **argv, char **envp)
 	}
 }
 
-static int join_cgroups(char *const *dirs, struct child_failure *f)
+/* As clone3 takes it; the kernel is told how much of it we know. */
+struct clone_args_2 {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+/* fork, into the cgroup. -1: there is none, or it can't be done (an older kernel, seccomp, rights): fork and join do it
+ * otherwise, or say why not.  The caller has one thread, and the child only makes system calls until it is the program or has
+ * looked its user up: that libc does not know of this fork does no harm. */
+static pid_t fork_into(const char *dir)
 {
-	for (; *dirs; dirs++) {
+	int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		return -1;
+	struct clone_args_2 args = {.flags = CLONE_INTO, .exit_signal = SIGCHLD, .cgroup = (uint64_t)fd};
+	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+	if (pid != 0)
+		close(fd);
+	return pid;
+}
+
+/* `born`: the one that we are in already; -1: none. */
+static int join_cgroups(char *const *dirs, int born, struct child_failure *f)
+{
+	for (int i = 0; dirs[i]; i++) {
 		char path[PATH_MAX];
-		int n = snprintf(path, sizeof(path), "%s/cgroup.procs", *dirs);
+		if (i == born)
+			continue;
+		int n = snprintf(path, sizeof(path), "%s/cgroup.procs", dirs[i]);
 		int fd = n > 0 && (size_t)n < sizeof(path) ? open(path, O_WRONLY | O_CLOEXEC) : -1;
 		if (fd < 0 || write(fd, "0", 1) != 1)
-			return fill(f, 1, *dirs, errno);
+			return fill(f, 1, dirs[i], errno);
 		close(fd);
 	}
 	return 0;
@@ -111,10 +141,10 @@ static int become(const char *user, struct child_failure *f)
 	return 0;
 }
 
-static int apply(const struct job *j, pid_t supervisor, struct child_failure *f)
+static int apply(const struct job *j, pid_t supervisor, int born, struct child_failure *f)
 {
 	const struct sup_job_file *s = &j->f;
-	int r = join_cgroups(j->join, f);
+	int r = join_cgroups(j->join, born, f);
 	if (r == 0 && s->open_files)
 		r = set_limit(RLIMIT_NOFILE, s->open_files, false, "limit of open files", f);
 	if (r == 0 && s->core_bytes >= 0)
@@ -145,7 +175,7 @@ static int is_own(int err)
 	return err == EAGAIN || err == ENOMEM || err == ENFILE || err == EMFILE || err == EIO;
 }
 
-static void become_program(const struct job *j, pid_t supervisor, const int io[3], struct child_failure *f)
+static void become_program(const struct job *j, pid_t supervisor, int born, const int io[3], struct child_failure *f)
 {
 	sigset_t none;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -159,7 +189,7 @@ static void become_program(const struct job *j, pid_t supervisor, const int io[3
 			fill(f, 1, "dup2", errno);
 			return;
 		}
-	if (apply(j, supervisor, f) < 0)
+	if (apply(j, supervisor, born, f) < 0)
 		return;
 	syscall(SYS_close_range, FIRST_FD, ~0U, CLOSE_RANGE_CLOEXEC);
 	int err = exec_search(j->search_path, j->argv, j->envp);
@@ -184,7 +214,12 @@ int child_start(const struct job *j, int stdin_fd, struct child *ret_child, stru
 			return -f->err;
 		}
 	pid_t supervisor = getpid();
-	pid_t pid = fork();
+	int born = j->f.kill_index;
+	pid_t pid = fork_into(born >= 0 ? j->join[born] : NULL);
+	if (pid < 0) {
+		born = -1;
+		pid = fork();
+	}
 	if (pid < 0) {
 		fill(f, 1, "fork", errno);
 		close_all(fds);
@@ -192,7 +227,7 @@ int child_start(const struct job *j, int stdin_fd, struct child *ret_child, stru
 	}
 	if (pid == 0) {
 		const int io[3] = {stdin_fd, fds[1], fds[3]};
-		become_program(j, supervisor, io, f);
+		become_program(j, supervisor, born, io, f);
 		/* Smaller than PIPE_BUF: whole or not at all. */
 		_exit(write(fds[5], f, sizeof(*f)) < 0 ? EXIT_NOT_STARTED : EXIT_NOT_STARTED);
 	}

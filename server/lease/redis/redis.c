@@ -546,6 +546,19 @@ static void hb_reply(struct lease_redis *r, uint64_t cookie, const redisReply *r
 	answers_add_hb(&r->answers, &hb);
 }
 
+static enum lease_op op_of(const struct redis_op *op)
+{
+	switch ((enum kind)op->kind) {
+	case KIND_PREEMPT: return LEASE_PREEMPT;
+	case KIND_HB: return LEASE_QUERY;
+	case KIND_RELEASE: return LEASE_RELEASE;
+	case KIND_SCAN:
+	case KIND_SCAN_ITEM: return LEASE_SCAN;
+	case KIND_WRITE: break;
+	}
+	return op->script == SCRIPT_BEAT ? LEASE_BEAT : LEASE_OWN;
+}
+
 static bool on_reply(void *arg, const struct redis_op *op, const redisReply *reply)
 {
 	struct lease_redis *r = arg;
@@ -553,7 +566,7 @@ static bool on_reply(void *arg, const struct redis_op *op, const redisReply *rep
 	/* Reads and deletions work in a full Redis too. A refused preempt wrote nothing either. */
 	bool wrote = reply && op->kind == KIND_WRITE;
 	if (reply)
-		histogram_add(&r->stats.took, loop_now_mono_ns(r->loop) - op->sent_mono_ns);
+		histogram_add(&r->stats.took[op_of(op)], loop_now_mono_ns(r->loop) - op->sent_mono_ns);
 	if (op->kind == KIND_SCAN || op->kind == KIND_SCAN_ITEM) {
 		scan_reply(r, op, reply);
 		return false;

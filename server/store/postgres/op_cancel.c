@@ -72,7 +72,7 @@ const struct pg_stmt pg_cancel_stmts[1] = {{cancel_sql, "4ut", build_cancel, rea
 static const char started_sql[] =
 	"UPDATE running r SET started_at = i.began, devices = i.devices FROM "
 	"unnest($1::uuid[], $2::int4[], $3::text[], $4::timestamptz[], $5::text[]) AS i(task_id, attempt, worker, began, devices) WHERE r.task_id = ANY ($1::uuid[]) AND r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE";
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE AND r.started_at IS DISTINCT FROM i.began";
 
 static bool build_started(struct pg_batch *b, struct pg_params *ps)
 {

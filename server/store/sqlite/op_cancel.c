@@ -4,7 +4,7 @@
 static const char wish_sql[] = "UPDATE running SET cause = CASE WHEN cancel_us IS NULL THEN ?1 ELSE cause END, "
 	"cancel_us = coalesce(cancel_us, ?2) WHERE task_id = ?3";
 static const char known_sql[] = "SELECT 1 FROM task WHERE id = ?";
-static const char started_sql[] = "UPDATE running SET started_us = ?, devices = ? WHERE task_id = ? AND attempt = ? AND worker = ?";
+static const char started_sql[] = "UPDATE running SET started_us = ?, devices = ? WHERE task_id = ? AND attempt = ? AND worker = ? AND started_us IS NOT ?";
 
 static void end_pending(struct sq_ctx *x, struct store_cancel *o, const struct sq_core *c)
 {
@@ -52,5 +52,6 @@ void sq_started_run(struct sq_ctx *x, struct store_op *op)
 	sq_bind_uuid(&x->db, &o->at.task);
 	sq_bind_int(&x->db, o->at.attempt);
 	sq_bind_text(&x->db, o->worker);
+	sq_bind_int(&x->db, o->started_wall_us);
 	sq_run(&x->db, q);
 }
