@@ -7,8 +7,8 @@
 struct server_config {
 	struct setting_list listen;
 	char *store, *move_from, *lease, *redis_prefix, *master_id;
-	char *tls_cert, *tls_key, *client_ca;
-	bool insecure, ignore_moved;
+	char *tls_cert, *tls_key, *client_ca, *tokens_file, *audit_log;
+	bool insecure, ignore_moved, open_reflection, open_metrics;
 	int64_t heartbeat_interval_ns, lease_ttl_ns, task_key_ttl_ns;
 	int64_t heartbeat_rate, keepalive_ns;
 	int64_t recovery_interval_ns, reconcile_interval_ns, master_ttl_ns, master_ttl_exclusive_ns;

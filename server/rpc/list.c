@@ -50,7 +50,8 @@ static int add_tasks(struct list_call *l, struct buf *b, size_t *ret_n)
 	for (; n < l->list.ret_n; n++) {
 		struct buf one;
 		buf_init(&one, 2 * PAGE_BYTES);
-		int rc = rpc_task(l->rpc, &l->list.ret_tasks[n], l->list.full, reasons, &one);
+		const struct store_task *t = &l->list.ret_tasks[n];
+		int rc = rpc_task(l->rpc, t, l->list.full && rpc_may(l->call, t->owner, RPC_READ), reasons, &one);
 		if (rc == 0 && n > 0 && buf_len(b) + buf_len(&one) > PAGE_BYTES) {
 			buf_done(&one);
 			break;

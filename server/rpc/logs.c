@@ -318,6 +318,10 @@ static void on_looked(struct store_op *op)
 		logs_over(l);
 		return;
 	}
+	if (!rpc_must(l->call, t->owner, RPC_READ)) {
+		logs_over(l);
+		return;
+	}
 	if (l->attempt > t->core.attempt) {
 		if (t->core.attempt)
 			rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: this task has attempts 1 to %d", t->core.attempt);

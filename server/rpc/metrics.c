@@ -151,6 +151,8 @@ static void on_task(struct store_op *op)
 		rpc_refuse_store(m->call, op);
 	} else if (!m->get.ret_found) {
 		rpc_refuse(m->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	} else if (!rpc_must(m->call, t->owner, RPC_READ)) {
+		/* freed below */
 	} else if (m->req->attempt > t->core.attempt) {
 		rpc_refuse(m->call, STATUS_NOT_FOUND, "attempt", "attempt: the task has had %d attempts", t->core.attempt);
 	} else {

@@ -10,6 +10,13 @@
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
 #include "proto/descriptor_set.h"
+#include "grpc/health/v1/health.pb-c.h"
+#include "grpc/reflection/v1/reflection.pb-c.h"
+#include "grpc/reflection/v1alpha/reflection.pb-c.h"
+#include "reins/v1/admin_service.pb-c.h"
+#include "reins/v1/task_service.pb-c.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
 #include "server/rpc/worker_info.h"
@@ -26,17 +33,17 @@
 const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "SubmitTask", .shape = GRPC_UNARY, .on_request = submit_on_request, .on_end = submit_on_end },
 	{ .path = TASKS "SubmitTasks", .shape = GRPC_UNARY, .on_request = submit_many_on_request, .on_end = submit_on_end },
-	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
-	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
+	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .safe = true, .on_request = get_on_request, .on_end = get_on_end },
+	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .safe = true, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
 	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
-	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .on_request = metrics_on_request, .on_end = metrics_on_end },
+	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .safe = true, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
-	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
-	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .safe = true, .on_request = info_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .safe = true, .on_request = workers_on_request, .on_end = workers_on_end },
 	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 	{ .path = "/grpc.health.v1.Health/Watch", .shape = GRPC_SERVER_STREAM, .on_request = health_on_watch,
@@ -45,6 +52,16 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", REFLECTION },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);
+
+const ProtobufCServiceDescriptor *const rpc_services[] = {
+	&reins__v1__task_service__descriptor,
+	&reins__v1__worker_service__descriptor,
+	&reins__v1__admin_service__descriptor,
+	&grpc__health__v1__health__descriptor,
+	&grpc__reflection__v1__server_reflection__descriptor,
+	&grpc__reflection__v1alpha__server_reflection__descriptor,
+};
+const size_t rpc_n_services = ARRAY_LEN(rpc_services);
 
 bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len)
 {
@@ -121,6 +138,7 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
+	rights_init(rpc);
 	health_init(rpc);
 	/* Ours, and a test reads it through. */
 	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
@@ -131,6 +149,7 @@ void rpc_done(struct rpc *rpc)
 {
 	health_done(rpc);
 	progress_done(&rpc->left);
+	rights_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)

@@ -23,6 +23,7 @@ struct submit_call {
 	void *request;          /* backs the strings */
 	struct store_insert *more;
 	struct store_get get;   /* reads the task that an idempotency key stands for */
+	char *owner;
 	bool many;
 };
 
@@ -39,6 +40,7 @@ static void submit_free(struct submit_call *s)
 	for (int32_t i = 0; s->more && i + 1 < s->submit.ins.group_n; i++)
 		free_insert(&s->more[i]);
 	free(s->more);
+	free(s->owner);
 	pb_free(s->request);
 	if (s->call)
 		grpc_call_set_user(s->call, NULL);
@@ -62,7 +64,12 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		return -1;
 	spec_normalise(req->spec);
 	spec_to_insert(req->spec, ins);
-	ins->owner = "";
+	ins->owner = s->owner;
+	if (!rpc_may_queue(s->call, req->spec->queue)) {
+		snprintf(path, sizeof(path), "%sspec.queue", prefix);
+		return refuse(r, STATUS_PERMISSION_DENIED, path, "%s: \"%.100s\" may not submit to queue \"%.100s\"", path, s->owner,
+			      req->spec->queue);
+	}
 	if (*req->idempotency_key) {
 		snprintf(path, sizeof(path), "%sidempotency_key", prefix);
 		if (strlen(req->idempotency_key) > KEY_MAX)
@@ -82,6 +89,9 @@ static void reply_submitted(struct submit_call *s, const struct store_task *t, b
 	struct buf task, reply;
 	buf_init(&task, REPLY_MAX);
 	buf_init(&reply, REPLY_MAX);
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&t->core.id, id);
+	rpc_target(s->call, "task=%s%s", id, created ? "" : " (there already)");
 	if (rpc_task(s->rpc, t, false, NULL, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
 	    wire_put_int(&reply, 2, created))
 		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the task was accepted");
@@ -111,6 +121,9 @@ static void reply_many(struct submit_call *s)
 	struct buf reply;
 	buf_init(&reply, REPLY_MAX);
 	int rc = 0;
+	char first[UUID_TEXT_LEN + 1];
+	uuid_format(s->submit.ins.ret_verdict == STORE_INSERT_CREATED ? &s->submit.ins.task.id : &s->submit.ins.ret_id, first);
+	rpc_target(s->call, "tasks=%d first=%s", (int)s->submit.ins.group_n, first);
 	for (struct store_insert *i = &s->submit.ins; i && rc == 0; i = i->group_next) {
 		bool created = i->ret_verdict == STORE_INSERT_CREATED;
 		char id[UUID_TEXT_LEN + 1];
@@ -164,6 +177,7 @@ static void on_submitted(struct engine_submit *es)
 			.core = ins->task,
 			.state = ins->ret_given ? STORE_RUNNING : STORE_PENDING,
 			.spec = ins->spec,
+			.owner = s->owner,
 			.worker = ins->ret_given ? (char *)(uintptr_t)ins->eager.worker : NULL,
 			.created_wall_us = uuid7_wall_us(&ins->task.id),
 			.run_at_wall_us = ins->run_at_wall_us,
@@ -184,6 +198,7 @@ static struct submit_call *submit_call_new(struct grpc_call *call, void *request
 	}
 	s->rpc = rpc_of(call);
 	s->call = call;
+	s->owner = xstrdup(rpc_principal(call));
 	s->request = request;
 	s->submit.done = on_submitted;
 	grpc_call_set_user(call, s);

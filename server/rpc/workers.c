@@ -283,6 +283,7 @@ void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		call_free(w);
 		return;
 	}
+	rpc_target(call, "worker=%s", w->only);
 	w->limit = 1;
 	w->states = ALL_STATES;
 	w->drain.op.kind = STORE_DRAIN;

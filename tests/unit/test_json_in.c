@@ -108,7 +108,7 @@ static void test_reals(void **state)
 		{ "{\"aDouble\":5e-324}", NULL },
 		{ "{\"aDouble\":1.7976931348623157e+308}", NULL },
 		{ "{\"aDouble\":2.2250738585072014e-308}", NULL },
-		{ "{\"aDouble\":-0.0}", "{\"aDouble\":-0}" },
+		{ "{\"aDouble\":-0}", "{\"aDouble\":-0.0}" },
 		{ "{\"aDouble\":1e-400}", "{}" },
 		{ "{\"aDouble\":\"1.5\"}", "{\"aDouble\":1.5}" },
 		{ "{\"aDouble\":\"NaN\",\"aFloat\":\"Infinity\"}", "{\"aFloat\":\"Infinity\",\"aDouble\":\"NaN\"}" },
@@ -569,6 +569,80 @@ static void test_the_buffers_limit_holds(void **state)
 	assert_in_range(max, 60, 120);
 }
 
+/* ---- memory ------------------------------------------------------------------------------- */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+static int until_failure = -1; /* allocations that go well; -1: all */
+static int n_failed;
+
+static bool fails_now(void)
+{
+	if (until_failure)
+		until_failure -= until_failure > 0;
+	else
+		n_failed++;
+	return !until_failure && n_failed;
+}
+
+void *__wrap_malloc(size_t size) { return fails_now() ? NULL : __real_malloc(size); }
+void *__wrap_calloc(size_t n, size_t size) { return fails_now() ? NULL : __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t size) { return fails_now() ? NULL : __real_realloc(p, size); }
+
+/* What is there when the n-th allocation fails, and all after it. */
+static void test_each_allocation_may_fail(void **state)
+{
+	_cleanup_free_ char *text = repeat("{\"strings\":{\"\\u0061", "x", 1000, "", "\":\"\"},\"shapes\":{\"a\":{\"strings\":{\"b\":\"\"}},\"b\":{}}}");
+	int failures = 0;
+	for (bool done = false; !done; failures++) {
+		struct buf wire;
+		struct refusal r = { 0 };
+		buf_init(&wire, 1 << 20);
+		n_failed = 0;
+		until_failure = failures;
+		int rc = pb_json_read(SHAPES, text, strlen(text), NULL, &wire, &r);
+		until_failure = -1;
+		done = rc == 0;
+		assert_int_equal(buf_len(&wire) > 0, done);
+		assert_int_equal(n_failed > 0, !done);
+		if (!done) {
+			assert_int_equal(r.code, STATUS_RESOURCE_EXHAUSTED);
+			assert_int_equal(r.reason, REASON_OUT_OF_MEMORY);
+		}
+		buf_done(&wire);
+	}
+	assert_in_range(failures, 4, 100);
+}
+
+static void test_each_allocation_of_writing_may_fail(void **state)
+{
+	static const char in[] = "{\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.ErrorInfo\",\"metadata\":{\"a\":\"b\"}}]}";
+	struct buf wire;
+	struct refusal r = { 0 };
+	buf_init(&wire, 1 << 20);
+	assert_int_equal(pb_json_read(STATUS, in, strlen(in), NULL, &wire, &r), 0);
+	int failures = 0;
+	for (bool done = false; !done; failures++) {
+		struct buf text;
+		buf_init(&text, 1 << 20);
+		n_failed = 0;
+		until_failure = failures;
+		int rc = pb_json_write_wire(STATUS, buf_head(&wire), buf_len(&wire), 0, &text);
+		until_failure = -1;
+		done = n_failed == 0;
+		assert_int_equal(rc, done ? 0 : -ENOMEM);
+		assert_int_equal(buf_len(&text), done ? strlen(in) : 0);
+		buf_done(&text);
+	}
+	assert_in_range(failures, 4, 100);
+	buf_done(&wire);
+}
+
 /* ---- out, from the wire ------------------------------------------------------------------- */
 
 static void test_wire_that_is_none(void **state)
@@ -625,6 +699,8 @@ int main(void)
 		cmocka_unit_test(test_depth_is_limited),
 		cmocka_unit_test(test_counts_are_limited),
 		cmocka_unit_test(test_the_buffers_limit_holds),
+		cmocka_unit_test(test_each_allocation_may_fail),
+		cmocka_unit_test(test_each_allocation_of_writing_may_fail),
 		cmocka_unit_test(test_wire_that_is_none),
 		cmocka_unit_test(test_any_of_what_we_do_not_know),
 	};
