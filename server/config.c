@@ -16,15 +16,24 @@ static const struct setting table[] = {
 	{ "tls-cert", SETTING_STRING, S(tls_cert), "FILE", NULL, .help = "Certificate chain for tls:// listeners (PEM)." },
 	{ "tls-key", SETTING_STRING, S(tls_key), "FILE", NULL, .help = "Its private key (PEM)." },
 	{ "client-ca", SETTING_STRING, S(client_ca), "FILE", NULL,
-	  .help = "Clients of tls:// listeners must show a certificate of this authority." },
+	  .help = "Clients of tls:// listeners must show a certificate of this authority; with --tokens-file they may." },
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
-	  .help = "Allow clear listeners off loopback, and TLS ones that ask for no client certificate." },
+	  .help = "Allow clear listeners off loopback, and TLS ones that ask for neither client certificates nor tokens." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
 		  "most, its connection ends. Peers may send up to 50 PINGs a second themselves." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
 	  .help = "After SIGTERM: how long calls in flight may take." },
+
+	{ "tokens-file", SETTING_STRING, S(tokens_file), "FILE", NULL, .group = "Who may what (docs/security.md)",
+	  .help = "Who is known, and their roles; `reins token new` makes lines for it. Read again on SIGHUP. Every call needs a token "
+		  "or a certificate then." },
+	{ "open-reflection", SETTING_BOOL, S(open_reflection), NULL, NULL, .help = "Server reflection also for who shows no token." },
+	{ "open-metrics", SETTING_BOOL, S(open_metrics), NULL, NULL, .help = "/metrics also for who shows no token; else it takes a reader." },
+	{ "audit-log", SETTING_STRING, S(audit_log), "FILE", NULL,
+	  .help = "A JSON line there for each call that changes something; opened anew on SIGHUP. Without it they go to the log, once "
+		  "tokens or certificates are asked for." },
 
 	{ "store", SETTING_STRING, S(store), "URL", "sqlite:reins.db", .group = "Store and lease table",
 	  .help = "Where tasks live: sqlite:PATH for one machine, or postgres://USER@HOST:PORT/DATABASE." },
@@ -91,6 +100,8 @@ static const struct setting table[] = {
 	{ "log-retention", SETTING_DURATION, S(log_retention_ns), NULL, "30d", 0, INT64_C(87600) * 3600 * NS_PER_S,
 	  .help = "Logs and metrics in a postgres:// store are dropped this long after their tasks' week of submission ended, but no week's "
 		  "while a task of it runs. 0: never." },
+	{ "event-retention", SETTING_DURATION, S(event_retention_ns), NULL, "1h", 60 * NS_PER_S, 8760 * 3600 * NS_PER_S,
+	  .help = "Who watches tasks can go on after so long; sooner if very much has happened since (some 500,000 transactions)." },
 	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
@@ -132,12 +143,13 @@ static int check_listener(const struct server_config *c, const char *text, char 
 	if (c->insecure)
 		return 0;
 	if (!e.tls && !endpoint_is_loopback(&e)) {
-		snprintf(err, cap, "listen: %s is clear text and not on loopback: anybody who reaches it may run programs on your "
-			 "workers. Use tls://, or say --insecure", text);
+		snprintf(err, cap, "listen: %s is clear text and not on loopback: %s. Use tls://, or say --insecure", text,
+			 c->tokens_file ? "whoever is on the way can read the tokens"
+					: "anybody who reaches it may run programs on your workers");
 		return -1;
 	}
-	if (e.tls && !c->client_ca) {
-		snprintf(err, cap, "listen: %s would let anybody in: give --client-ca, or say --insecure", text);
+	if (e.tls && !c->client_ca && !c->tokens_file) {
+		snprintf(err, cap, "listen: %s would let anybody in: give --tokens-file or --client-ca, or say --insecure", text);
 		return -1;
 	}
 	return 0;

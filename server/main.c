@@ -36,6 +36,7 @@ struct server {
 	struct store *store;
 	struct lease *lease;
 	struct engine *engine;
+	struct auth *auth;
 	struct rpc rpc;
 	struct grpc_server *grpc;
 	struct http1_server *http1;
@@ -93,6 +94,7 @@ static int open_store(struct server *s)
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.max_log_sum = s->cfg.max_log_sum,
 		.log_retention_ns = s->cfg.log_retention_ns,
+		.event_retention_ns = s->cfg.event_retention_ns,
 		.ignore_moved = s->cfg.ignore_moved,
 		.on_state = on_store_state,
 		.on_state_arg = s,
@@ -195,6 +197,22 @@ static int open_engine(struct server *s)
 	return rc;
 }
 
+static int open_auth(struct server *s)
+{
+	char err[600];
+	const struct auth_config ac = {
+		.loop = s->loop,
+		.tokens_file = s->cfg.tokens_file,
+		.certificates = s->cfg.client_ca != NULL,
+		.open_reflection = s->cfg.open_reflection,
+		.audit_file = s->cfg.audit_log,
+	};
+	int rc = auth_new(&ac, err, sizeof(err), &s->auth);
+	if (rc)
+		fprintf(stderr, "reinsd: tokens-file, audit-log: %s\n", err);
+	return rc;
+}
+
 static int open_services(struct server *s)
 {
 	s->rpc = (struct rpc){
@@ -202,6 +220,7 @@ static int open_services(struct server *s)
 		.loop = s->loop,
 		.store_wait_ns = 2 * s->cfg.store_timeout_ns,
 		.started_wall_us = clock_wall_us(),
+		.auth = s->auth,
 		.store_kind = stores_kind(s->cfg.store),
 		.lease_kind = strcmp(s->cfg.lease, "memory") == 0 ? "memory" : "redis",
 		.limits = {
@@ -220,9 +239,13 @@ static int open_services(struct server *s)
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
+		.services = rpc_services,
+		.n_services = rpc_n_services,
 		.app = &s->rpc,
 		.max_connections = (int)s->cfg.max_connections,
 		.on_log = on_grpc_log,
+		.on_authorize = rpc_authorize,
+		.on_over = rpc_over,
 		.on_http1 = on_http1,
 	};
 	grpc_limits_default(&gc.limits);
@@ -231,6 +254,7 @@ static int open_services(struct server *s)
 	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	if (rc)
 		return rc;
+	s->rpc.grpc = s->grpc;
 	struct http1_server_config hc = {
 		.routes = monitor_routes,
 		.n_routes = monitor_n_routes,
@@ -277,7 +301,7 @@ static int listen_on(struct server *s, const char *text)
 			.cert_file = s->cfg.tls_cert,
 			.key_file = s->cfg.tls_key,
 			.ca_file = s->cfg.client_ca,
-			.require_client_cert = s->cfg.client_ca != NULL,
+			.require_client_cert = s->cfg.client_ca && !s->cfg.tokens_file,
 			.alpn = alpn,
 			.n_alpn = ARRAY_LEN(alpn),
 		};
@@ -345,22 +369,32 @@ static void on_stop(void *arg, int signo)
 	http1_server_drain(s->http1, deadline, on_http1_drained);
 }
 
-static void tell_reloaded(const struct server *s)
+static void reload_auth(struct server *s)
 {
-	log_info("master", NULL, "SIGHUP: certificates read again, for new connections");
-	tell_own_end(s);
+	char err[600];
+	if (auth_reload(s->auth, err, sizeof(err))) {
+		log_error("master", NULL, "SIGHUP: the old tokens stay in use: %s", err);
+		return;
+	}
+	if (s->cfg.tokens_file)
+		log_info("master", NULL, "SIGHUP: tokens read again; open streams whose right is gone end");
+	rpc_check_rights(&s->rpc);
 }
 
+/* Each by itself: a fault in the one does not keep the other from its change. */
 static void on_reload(void *arg, int signo)
 {
 	struct server *s = arg;
 	char err[200];
-	if (!s->tls)
+	reload_auth(s);
+	if (!s->tls) {
 		log_info("master", NULL, "SIGHUP: no certificates are in use");
-	else if (tls_context_reload(s->tls, err, sizeof(err)))
+	} else if (tls_context_reload(s->tls, err, sizeof(err))) {
 		log_error("master", NULL, "SIGHUP: the old certificates stay in use: %s", err);
-	else
-		tell_reloaded(s);
+	} else {
+		log_info("master", NULL, "SIGHUP: certificates read again, for new connections");
+		tell_own_end(s);
+	}
 }
 
 static int setup_log(const struct server_config *cfg)
@@ -395,7 +429,7 @@ static int start(struct server *s)
 	raise_fd_limit();
 	default_master_id(s);
 	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
-	    (rc = open_services(s)))
+	    (rc = open_auth(s)) || (rc = open_services(s)))
 		return rc;
 	if ((rc = loop_signal_new(s->loop, SIGTERM, on_stop, s, &s->on_term)) ||
 	    (rc = loop_signal_new(s->loop, SIGINT, on_stop, s, &s->on_int)) ||
@@ -420,6 +454,7 @@ static void stop(struct server *s)
 	engine_free(s->engine);
 	if (s->rpc.engine)
 		rpc_done(&s->rpc);
+	auth_free(s->auth);
 	loop_signal_free(s->on_term);
 	loop_signal_free(s->on_int);
 	loop_signal_free(s->on_hup);

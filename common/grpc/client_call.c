@@ -393,7 +393,7 @@ int grpc_client_send_packed(struct grpc_client_call *c, size_t len, size_t (*pac
 		end_later(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
 		return -EPIPE;
 	}
-	framing_prefix(at, (uint32_t)len);
+	framing_prefix(at, 0, (uint32_t)len);
 	size_t packed = pack(msg, at + FRAMING_PREFIX);
 	assert(packed == len);
 	h2_write_commit(c->s, FRAMING_PREFIX + packed);

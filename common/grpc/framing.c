@@ -19,9 +19,9 @@ int framing_next(const uint8_t *data, size_t len, size_t max, struct framing_mes
 	return 1;
 }
 
-void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint32_t len)
+void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint8_t flags, uint32_t len)
 {
-	ret_prefix[0] = 0;
+	ret_prefix[0] = flags;
 	ret_prefix[1] = (uint8_t)(len >> 24);
 	ret_prefix[2] = (uint8_t)(len >> 16);
 	ret_prefix[3] = (uint8_t)(len >> 8);

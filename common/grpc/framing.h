@@ -1,4 +1,4 @@
-/* gRPC's length-prefixed messages: one byte of flags, four of length, then the message. */
+/* Length-prefixed messages, as of gRPC, gRPC-Web and Connect's streams: one byte of flags, four of length, then the message. */
 #ifndef REINS_GRPC_FRAMING_H
 #define REINS_GRPC_FRAMING_H
 
@@ -18,6 +18,7 @@ struct framing_message {
  * 0: more bytes needed. -EMSGSIZE: declared longer than max, known from the prefix alone.
  * -EBADMSG: flags other than 0 and 1. */
 int framing_next(const uint8_t *data, size_t len, size_t max, struct framing_message *ret) MUST_CHECK;
-void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint32_t len);
+#define FRAMING_COMPRESSED 1
+void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint8_t flags, uint32_t len);
 
 #endif

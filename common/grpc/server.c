@@ -8,6 +8,9 @@
 
 #include "common/grpc/server_impl.h"
 
+/* The real bounds are the messages' limits: each buffer holds one. */
+#define MESSAGE_BUF_MAX (SIZE_MAX / 4)
+
 void grpc_limits_default(struct grpc_limits *l)
 {
 	*l = (struct grpc_limits){
@@ -76,20 +79,28 @@ static void pause_listeners(struct grpc_server *srv, bool paused);
 
 static void on_stream(struct conn *c, struct h2_stream *s, unsigned news)
 {
-	server_call_news(container_of(c, struct server_conn, base), s, news);
+	exchange_h2_news(container_of(c, struct server_conn, base), s, news);
 }
 
 static void on_flushed(struct conn *c)
 {
-	server_call_unpark(container_of(c, struct server_conn, base));
+	call_unpark(container_of(c, struct server_conn, base));
+}
+
+static void detach_calls(struct server_conn *sc)
+{
+	list_each(it, &sc->calls) {
+		struct grpc_call *call = container_of(it, struct grpc_call, node);
+		call_cut(call);
+		call_detach(call);
+	}
 }
 
 static void on_closed(struct conn *c, const char *text)
 {
 	struct server_conn *sc = container_of(c, struct server_conn, base);
 	struct grpc_server *srv = sc->srv;
-	list_each(it, &sc->calls)
-		server_call_cut(container_of(it, struct grpc_call, node));
+	detach_calls(sc);
 	conn_bury(sc);
 	if (srv->stats.connections == srv->cfg.max_connections - 1)
 		pause_listeners(srv, false);
@@ -242,7 +253,7 @@ static void close_listeners(struct grpc_server *srv)
 static void on_work(struct loop_dirty *d)
 {
 	struct grpc_server *srv = container_of(d, struct grpc_server, dirty);
-	server_call_work(srv);
+	call_work(srv);
 	if (!srv->freed)
 		check_drained(srv);
 }
@@ -259,14 +270,32 @@ static void on_drain_deadline(struct loop_timer *t)
 	}
 	srv->drain_cut = true;
 	loop_timer_set(t, loop_now_mono_ns(srv->loop) + NS_PER_S);
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the server is shutting down");
+	(void)refuse_reason(&r, REASON_MASTER_STOPPING);
+	r.retry_after_ms = 1000;
 	list_each(it, &srv->conns) {
 		struct server_conn *sc = container_of(it, struct server_conn, node);
 		list_each(call, &sc->calls)
-			server_call_refuse(container_of(call, struct grpc_call, node), STATUS_UNAVAILABLE,
-					   "the server is shutting down");
+			call_end(container_of(call, struct grpc_call, node), &r, false);
 		h2_drain_finish(sc->base.h2);
 		conn_mark(&sc->base);
 	}
+}
+
+/* "/package.Service/Method" in cfg->services. */
+static const ProtobufCMethodDescriptor *types_of(const struct grpc_server_config *cfg, const char *path)
+{
+	for (size_t i = 0; i < cfg->n_services; i++) {
+		const ProtobufCServiceDescriptor *s = cfg->services[i];
+		size_t n = strlen(s->name);
+		if (strncmp(path + 1, s->name, n) != 0 || path[1 + n] != '/')
+			continue;
+		for (unsigned k = 0; k < s->n_methods; k++)
+			if (strcmp(s->methods[k].name, path + n + 2) == 0)
+				return &s->methods[k];
+	}
+	return NULL;
 }
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret)
@@ -286,9 +315,15 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	list_init(&srv->listeners);
 	list_init(&srv->todo);
 	list_init(&srv->spare);
+	buf_init(&srv->plain_in, MESSAGE_BUF_MAX);
+	buf_init(&srv->wire_in, MESSAGE_BUF_MAX);
+	buf_init(&srv->wire_out, MESSAGE_BUF_MAX);
+	buf_init(&srv->json_out, 2 * GRPC_MESSAGE_MAX);
+	buf_init(&srv->gzip_out, MESSAGE_BUF_MAX);
 	for (size_t i = 0; i < cfg->n_methods; i++) {
 		struct method_entry *e = &srv->entries[i];
 		e->method = &cfg->methods[i];
+		e->types = types_of(cfg, e->method->path);
 		map_put(&srv->methods, &e->node, e->method->path, strlen(e->method->path));
 	}
 	loop_dirty_init(&srv->dirty, LOOP_WORK, on_work);
@@ -314,7 +349,12 @@ void grpc_server_drain(struct grpc_server *srv, int64_t deadline_mono_ns, void (
 static void server_bury(struct loop_grave *g)
 {
 	struct grpc_server *srv = container_of(g, struct grpc_server, grave);
-	server_call_free_spares(srv);
+	call_free_spares(srv);
+	buf_done(&srv->plain_in);
+	buf_done(&srv->wire_in);
+	buf_done(&srv->wire_out);
+	buf_done(&srv->json_out);
+	buf_done(&srv->gzip_out);
 	map_done(&srv->methods);
 	free(srv->entries);
 	free(srv);
@@ -330,11 +370,10 @@ void grpc_server_free(struct grpc_server *srv)
 	while (!list_empty(&srv->conns)) {
 		struct server_conn *sc = container_of(srv->conns.next, struct server_conn, node);
 		conn_shut(&sc->base);
-		list_each(call, &sc->calls)
-			server_call_cut(container_of(call, struct grpc_call, node));
+		detach_calls(sc);
 		conn_bury(sc);
 	}
-	server_call_work(srv);
+	call_work(srv);
 	loop_unmark(&srv->dirty);
 	loop_bury(srv->loop, &srv->grave, server_bury);
 }
@@ -349,15 +388,19 @@ void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *
 	}
 }
 
+static void visit_calls(struct list *calls, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg)
+{
+	list_each(it, calls) {
+		struct grpc_call *c = container_of(it, struct grpc_call, node);
+		if (c->caller && !c->over)
+			visit(arg, c, c->caller);
+	}
+}
+
 void grpc_server_each_call(struct grpc_server *srv, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg)
 {
-	list_each(conn, &srv->conns) {
-		list_each(it, &container_of(conn, struct server_conn, node)->calls) {
-			struct grpc_call *c = container_of(it, struct grpc_call, node);
-			if (c->caller && !c->over)
-				visit(arg, c, c->caller);
-		}
-	}
+	list_each(conn, &srv->conns)
+		visit_calls(&container_of(conn, struct server_conn, node)->calls, visit, arg);
 }
 
 const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *srv, size_t method)

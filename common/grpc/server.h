@@ -1,6 +1,11 @@
-/* The server side: listeners' connections, method table, calls. */
+/* The server side: listeners' connections, method table, calls.
+ *
+ * A method is written once and answers in every dialect (dialect.h): gRPC, gRPC-Web and Connect.  Its handlers see protobuf,
+ * whatever their peer speaks. */
 #ifndef REINS_GRPC_SERVER_H
 #define REINS_GRPC_SERVER_H
+
+#include <protobuf-c/protobuf-c.h>
 
 #include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
@@ -16,6 +21,7 @@ struct grpc_method {
 	const char *path; /* "/reins.v1.TaskService/SubmitTask" */
 	enum grpc_shape shape;
 	size_t max_message; /* 0: the connection's */
+	bool safe; /* reads only (idempotency_level NO_SIDE_EFFECTS): Connect may GET it */
 	/* UNARY and SERVER_STREAM: the one request message arrived whole and the client's side is closed.
 	 * Cardinality violations were answered already.  `data` is valid in the call only. */
 	void (*on_request)(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -49,6 +55,12 @@ struct grpc_server_config {
 	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
 	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
+	/* Services that methods belong to: the types of their messages.  Methods of none of them are not spoken with JSON. */
+	const ProtobufCServiceDescriptor *const *services;
+	size_t n_services;
+	/* Origins ("https://a.example") whose pages may ask and read the answers: CORS. None: no other origin's. */
+	const char *const *cors_origins;
+	size_t n_cors_origins;
 	/* Called with one line of text per refused or broken connection, for the program's log. May be NULL. */
 	void (*on_log)(void *app, const char *peer, const char *text);
 	/* May the call be made?  Asked once for each, of every protocol, from its headers: 0 and what stands for the caller
@@ -109,7 +121,7 @@ const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
  * ended before.  A time that is set already stays; GRPC_NO_DEADLINE: it waits no longer.  The call's own deadline holds
  * beside it. */
 void grpc_call_patience(struct grpc_call *c, int64_t until_mono_ns, const struct refusal *r);
-/* From grpc-timeout; GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
+/* From the request (grpc-timeout, connect-timeout-ms); GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
 int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
 /* A request header in lower case ("authorization"); NULL when absent, when given more than once, and once the call is
  * over. Valid until then. */
@@ -122,6 +134,9 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 size_t grpc_call_queued(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
+/* Metadata that follows the messages, to be added before the end. Lower case and printable ASCII, 31 and 127 bytes at most.
+ * -ENOBUFS: too long, or too many. */
+int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value) MUST_CHECK;
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);

@@ -1,15 +1,19 @@
-/* What server.c (connections, listeners, draining) and server_call.c (calls) share. */
+/* What the server's files share: server.c (connections, listeners, draining), accept.c (from a request's headers to a call),
+ * call.c (a call's life), call_in.c and call_out.c (its messages), exchange_*.c (what carries it). */
 #ifndef REINS_GRPC_SERVER_IMPL_H
 #define REINS_GRPC_SERVER_IMPL_H
 
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/grpc/conn.h"
+#include "common/grpc/dialect.h"
+#include "common/grpc/framing.h"
 #include "common/grpc/server.h"
 
 struct method_entry {
 	struct map_node node;
 	const struct grpc_method *method;
+	const ProtobufCMethodDescriptor *types; /* NULL: not known */
 	struct grpc_method_stats stats;
 };
 
@@ -22,6 +26,8 @@ struct grpc_server {
 	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
 	size_t n_spare;
+	/* One message at a time on its way in or out: inflated, as protobuf, as JSON, deflated. */
+	struct buf plain_in, wire_in, wire_out, json_out, gzip_out;
 	struct loop_dirty dirty;
 	struct loop_timer drain_timer;
 	struct loop_grave grave;
@@ -42,11 +48,11 @@ struct server_conn {
 struct grpc_call {
 	struct list node;   /* of the connection's calls; of srv->spare when not in use */
 	struct list todo;   /* on srv->todo */
-	struct list parked; /* on sc->parked */
+	struct list parked; /* of the connection */
 	struct grpc_server *srv;
-	struct server_conn *sc; /* NULL: the connection is gone */
-	struct h2_stream *s;    /* NULL: the stream is gone */
+	struct reply reply;
 	const struct grpc_method *method;
+	const ProtobufCMethodDescriptor *types;
 	struct grpc_method_stats *stats;
 	int64_t began_mono_ns;
 	void *user;
@@ -58,28 +64,51 @@ struct grpc_call {
 	const struct refusal *out_of_patience;
 	int64_t body_mono_ns; /* a byte of a request that is incomplete came; 0: none is awaited */
 	size_t max_message;
-	bool peer_done;      /* END_STREAM arrived */
+	bool gzip;           /* messages of the request may be */
+	bool peer_done;      /* the request's end arrived */
 	bool told;           /* the handler knows of the call, on_end is due to it */
 	bool told_half_close;
 	bool requested;      /* on_request was called */
-	bool headers_sent;
 	bool want_writable;
 	bool paused;
 	bool over;     /* no more from the handler: on_end is due */
 	bool finished; /* by the handler */
 };
 
+static inline bool call_alive(const struct grpc_call *c) { return c->reply.x.stream != NULL; }
+
+/* ---- accept.c ---- */
+/* A call, or NULL when the request was answered. */
+struct grpc_call *call_accept(struct grpc_server *srv, const struct exchange *x);
 /* on_authorize, where there is one. Whoever makes no call of it afterwards says on_over. */
-int server_call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r) MUST_CHECK;
-void server_call_news(struct server_conn *sc, struct h2_stream *s, unsigned news);
-/* The connection's queues are shorter: parked requests go on. */
-void server_call_unpark(struct server_conn *sc);
+int call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r) MUST_CHECK;
+
+/* ---- call.c ---- */
+struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struct method_entry *entry, void *caller);
+/* `c`: what set_user said last; NULL at first. */
+void call_news(struct grpc_server *srv, const struct exchange *x, struct grpc_call *c, unsigned news);
+/* input() is due in the next LOOP_WORK. */
+void call_schedule(struct grpc_call *c);
+void call_set_timer(struct grpc_call *c);
 /* Runs srv->todo. */
-void server_call_work(struct grpc_server *srv);
+void call_work(struct grpc_server *srv);
 /* Ends with a status that is not the handler's. */
-void server_call_refuse(struct grpc_call *c, enum status_code code, const char *text);
-/* The stream or connection is gone. */
-void server_call_cut(struct grpc_call *c);
-void server_call_free_spares(struct grpc_server *srv);
+void call_refuse(struct grpc_call *c, enum status_code code, const char *text);
+void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
+/* The stream is gone; then the connection too. */
+void call_cut(struct grpc_call *c);
+void call_detach(struct grpc_call *c);
+void call_free_spares(struct grpc_server *srv);
+void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, enum status_code code);
+
+/* ---- call_in.c ---- */
+/* Hands over what has come. */
+void call_input(struct grpc_call *c);
+void call_await_body(struct grpc_call *c);
+/* The connection's queues are shorter: parked requests go on. */
+void call_unpark(struct server_conn *sc);
+
+/* ---- exchange_h2.c ---- */
+void exchange_h2_news(struct server_conn *sc, struct h2_stream *s, unsigned news);
 
 #endif

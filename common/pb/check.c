@@ -12,7 +12,6 @@
 
 #include "common/pb/utf8.h"
 
-#define TYPE_FIELDS_MAX 128 /* fields of a message type; ours have fewer */
 #define FIELD_NUMBER_MAX 0x1fffffffu
 #define TAG_BYTES_MAX 5
 #define VARINT_BYTES_MAX 10
@@ -20,8 +19,6 @@
 /* protobuf-c's scratch for each field that it has scanned, in slabs of 16, 32, 64, …; the first on the stack. */
 #define SCANNED_BYTES 32
 #define FIRST_SLAB 16
-
-enum wire { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_LENGTH = 2, WIRE_32BIT = 5 };
 
 const struct pb_limits pb_limits_default = {
 	.depth = PB_DEPTH_MAX,
@@ -47,7 +44,7 @@ struct level {
 	const uint8_t *tag;                    /* of the field being read */
 	const ProtobufCFieldDescriptor *field; /* NULL: not known (yet) */
 	unsigned depth;
-	uint64_t seen[TYPE_FIELDS_MAX / 64]; /* singular messages, by the field's index */
+	uint64_t seen[PB_TYPE_FIELDS_MAX / 64]; /* singular messages, by the field's index */
 };
 
 struct token {
@@ -169,7 +166,7 @@ static int add_memory(struct scan *s, const struct level *l, size_t n)
 
 static size_t round_up(size_t n) { return (n + 7) & ~(size_t)7; }
 
-static enum wire wire_of(ProtobufCType type)
+enum wire pb_wire_of(ProtobufCType type)
 {
 	switch (type) {
 	case PROTOBUF_C_TYPE_SFIXED32:
@@ -198,7 +195,7 @@ static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescript
 
 static int check_packed(struct scan *s, const struct level *l, const struct token *t)
 {
-	enum wire wire = wire_of(l->field->type);
+	enum wire wire = pb_wire_of(l->field->type);
 	size_t n = 0;
 	if (wire == WIRE_VARINT) {
 		const uint8_t *p = t->data;
@@ -237,7 +234,7 @@ static int check_known(struct scan *s, struct level *l, const struct token *t)
 {
 	const ProtobufCFieldDescriptor *f = l->field;
 	bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
-	enum wire wire = wire_of(f->type);
+	enum wire wire = pb_wire_of(f->type);
 	if (repeated && wire != WIRE_LENGTH && t->wire == WIRE_LENGTH)
 		return check_packed(s, l, t);
 	if (t->wire != wire)
@@ -276,7 +273,7 @@ static int check_unknown(struct scan *s, const struct level *l, const struct tok
 
 static int check_message(struct scan *s, struct level *l)
 {
-	assert(l->type->n_fields <= TYPE_FIELDS_MAX);
+	assert(l->type->n_fields <= PB_TYPE_FIELDS_MAX);
 	if (add_memory(s, l, round_up(l->type->sizeof_message) + round_up(l->type->n_fields / 8 + 1)))
 		return -1;
 	size_t scanned = 0;

@@ -115,23 +115,35 @@ static void put_base64(struct writer *w, const uint8_t *p, size_t len)
 	put(w, "\"", 1);
 }
 
-static void put_real(struct writer *w, double v, bool single)
+static void format_real(double v, bool single, char *ret_text, size_t cap)
 {
-	char text[40];
-	if (isnan(v) || isinf(v)) {
-		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-		return;
-	}
-	/* The shortest form that reads back the same; %g leaves out zeros, but numbers near 0 have fewer digits than others. */
+	/* %g leaves out zeros at the end, but numbers near 0 have fewer digits than others. */
 	int from = single ? 6 : 15, to = single ? 9 : 17;
 	if (fabs(v) < (single ? (double)FLT_MIN : DBL_MIN))
 		from = 1;
 	for (int digits = from; digits <= to; digits++) {
-		snprintf(text, sizeof(text), "%.*g", digits, v);
-		if (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+		snprintf(ret_text, cap, "%.*g", digits, v);
+		if (single ? strtof(ret_text, NULL) == (float)v : strtod(ret_text, NULL) == v)
 			break;
 	}
-	put_text(w, text);
+}
+
+void pb_format_double(double v, char ret_text[PB_DOUBLE_TEXT_BYTES])
+{
+	format_real(v, false, ret_text, PB_DOUBLE_TEXT_BYTES);
+}
+
+static void put_real(struct writer *w, double v, bool single)
+{
+	char text[PB_DOUBLE_TEXT_BYTES];
+	if (isnan(v) || isinf(v)) {
+		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+	} else if (v == 0 && signbit(v)) {
+		put_text(w, "-0.0"); /* "-0" is a whole number to some, and those have no -0 */
+	} else {
+		format_real(v, single, text, sizeof(text));
+		put_text(w, text);
+	}
 }
 
 /* 0, 3, 6 or 9 digits. */
@@ -421,21 +433,39 @@ static void put_fields(struct writer *w, const ProtobufCMessage *m, bool *first)
 		put_field(w, m, &m->descriptor->fields[i], first);
 }
 
-/* With the fields of what it holds, as far as that is known; else as the plain message that it is. */
+/* What somebody packed: within no limit but that of the bytes that there are. */
+static int unpack_wire(const ProtobufCMessageDescriptor *type, const void *wire, size_t len, void **ret_message)
+{
+	struct pb_limits limits = {
+		.depth = PB_DEPTH_MAX,
+		.fields = UINT32_MAX,
+		.unknown = UINT32_MAX,
+		.memory = WIRE_MEMORY_MIN + WIRE_MEMORY_FACTOR * len,
+	};
+	struct refusal r;
+	void *message = pb_unpack(type, wire, len, &limits, &r);
+	if (!message)
+		return r.code == STATUS_INVALID_ARGUMENT ? -EBADMSG : -ENOMEM;
+	*ret_message = message;
+	return 0;
+}
+
+/* With the fields of what it holds, as far as that is known; else as the plain message that it is; if it is empty as {}. */
 static void put_any(struct writer *w, const Google__Protobuf__Any *any)
 {
-	struct refusal r;
 	const char *url = any->type_url ? any->type_url : "";
-	const ProtobufCMessageDescriptor *type = pb_any_type(url, strlen(url));
-	void *held = type ? pb_unpack(type, any->value.data, any->value.len, NULL, &r) : NULL;
+	const ProtobufCMessageDescriptor *type = w->depth < PB_DEPTH_MAX ? pb_any_type(url, strlen(url)) : NULL;
+	void *held = NULL;
 	bool first = true;
+	if (type && !w->rc && unpack_wire(type, any->value.data, any->value.len, &held) == -ENOMEM)
+		w->rc = -ENOMEM;
 	open_group(w, "{");
 	if (held) {
 		next_item(w, &first);
 		put_key(w, "@type");
 		put_string(w, url);
 		put_fields(w, held, &first);
-	} else {
+	} else if (*url || any->value.len) {
 		put_fields(w, &any->base, &first);
 	}
 	close_group(w, "}", first);
@@ -489,18 +519,11 @@ int pb_json_write(const void *message, unsigned flags, struct buf *b)
 
 int pb_json_write_wire(const ProtobufCMessageDescriptor *type, const void *wire, size_t len, unsigned flags, struct buf *b)
 {
-	/* What somebody packed: no limit but that of the bytes that there are. */
-	struct pb_limits limits = {
-		.depth = PB_DEPTH_MAX,
-		.fields = UINT32_MAX,
-		.unknown = UINT32_MAX,
-		.memory = WIRE_MEMORY_MIN + WIRE_MEMORY_FACTOR * len,
-	};
-	struct refusal r;
-	void *message = pb_unpack(type, wire, len, &limits, &r);
-	if (!message)
-		return r.code == STATUS_INVALID_ARGUMENT ? -EBADMSG : -ENOMEM;
-	int rc = pb_json_write(message, flags, b);
+	void *message;
+	int rc = unpack_wire(type, wire, len, &message);
+	if (rc)
+		return rc;
+	rc = pb_json_write(message, flags, b);
 	pb_free(message);
 	return rc;
 }

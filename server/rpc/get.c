@@ -27,6 +27,7 @@ struct get_call {
 	int64_t wait_until_mono_ns; /* 0: does not wait */
 	bool reading, again;        /* a read is on its way; news came meanwhile */
 	bool cancelling;
+	void (*then)(struct get_call *g); /* once it was read that the task may be changed; NULL: the task is the reply */
 };
 
 static void read_task(struct get_call *g);
@@ -85,11 +86,11 @@ static void reply_task(struct get_call *g)
 {
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
-	int rc = rpc_task(g->rpc, &g->get.ret_task, true, NULL, &b);
+	int rc = rpc_task(g->rpc, &g->get.ret_task, rpc_may(g->call, g->get.ret_task.owner, RPC_READ), NULL, &b);
 	if (rc == 0 && g->metrics.ret_n)
 		rc = view_metrics(g->metrics.ret_items, g->metrics.ret_n, &b);
 	if (rc)
-		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(g->call, "no room for the reply");
 	else
 		rpc_reply(g->call, &b);
 	buf_done(&b);
@@ -131,10 +132,19 @@ static void on_read(struct store_op *op)
 	if (op->result != STORE_OK) {
 		rpc_refuse_store(g->call, op);
 	} else if (!g->get.ret_found) {
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->get.id);
+	} else if (g->then) {
+		void (*then)(struct get_call *) = g->then;
+		g->then = NULL;
+		if (rpc_must(g->call, g->get.ret_task.owner, RPC_CHANGE)) {
+			store_op_done_fields(op);
+			rpc_store_end(g->call);
+			then(g);
+			return;
+		}
 	} else if (g->cancelling && (g->get.ret_task.state == STORE_COMPLETED || g->get.ret_task.state == STORE_FAILED)) {
-		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id", "task_id: the task is %s already",
-			   g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED");
+		const char *state = g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED";
+		rpc_refuse_state(g->call, &g->get.id, state, "task_id", "task_id: the task is %s already", state);
 	} else if (!store_state_is_final(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
 		store_op_done_fields(op);
 		rpc_store_end(g->call);
@@ -144,7 +154,7 @@ static void on_read(struct store_op *op)
 		}
 		loop_timer_set(&g->timer, min_i64(g->wait_until_mono_ns, now + WAIT_POLL_NS));
 		return;
-	} else if (g->get.ret_task.core.attempt > 0) {
+	} else if (g->get.ret_task.core.attempt > 0 && rpc_may(g->call, g->get.ret_task.owner, RPC_READ)) {
 		engine_unwait(&g->waiter);
 		loop_timer_stop(&g->timer);
 		read_metrics(g);
@@ -234,6 +244,20 @@ void get_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	read_task(g);
 }
 
+/* A task's owner never changes: what was read holds when it is changed. */
+static void change(struct get_call *g, void (*submit)(struct get_call *g))
+{
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&g->get.id, id);
+	rpc_target(g->call, "task=%s", id);
+	if (!rpc_only_owner(g->call, RPC_CHANGE)) {
+		submit(g);
+		return;
+	}
+	g->then = submit;
+	read_task(g);
+}
+
 static void on_cancelled(struct store_op *op)
 {
 	struct get_call *g = container_of(op, struct get_call, cancel.op);
@@ -245,12 +269,21 @@ static void on_cancelled(struct store_op *op)
 		rpc_refuse_store(g->call, op);
 		get_over(g);
 	} else if (g->cancel.ret_verdict == STORE_CANCEL_NOT_FOUND) {
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->cancel.id);
 		get_over(g);
 	} else {
 		g->cancelling = g->cancel.ret_verdict == STORE_CANCEL_TERMINAL;
 		read_task(g);
 	}
+}
+
+static void submit_cancel(struct get_call *g)
+{
+	g->reading = true;
+	g->cancel.op.kind = STORE_CANCEL;
+	g->cancel.op.done = on_cancelled;
+	rpc_store_begin(g->call, true);
+	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
 }
 
 void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
@@ -269,14 +302,10 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	pb_free(req);
 	if (!g)
 		return;
-	g->reading = true;
-	g->cancel.op.kind = STORE_CANCEL;
-	g->cancel.op.done = on_cancelled;
 	g->cancel.id = id;
 	g->words = xstrdup(words);
 	g->cancel.words = g->words;
-	rpc_store_begin(g->call, true);
-	store_submit(engine_store(g->rpc->engine), &g->cancel.op);
+	change(g, submit_cancel);
 }
 
 static void refuse_retry(struct get_call *g)
@@ -291,12 +320,12 @@ static void refuse_retry(struct get_call *g)
 		return;
 	case STORE_RETRY_COMPLETED:
 	case STORE_RETRY_NOT_ENDED:
-		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id",
-			   "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
-			   states[o->ret_state], (int)o->ret_attempt);
+		rpc_refuse_state(g->call, &o->id, states[o->ret_state], "task_id",
+				 "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
+				 states[o->ret_state], (int)o->ret_attempt);
 		return;
 	default:
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->retry.id);
 	}
 }
 
@@ -318,6 +347,15 @@ static void on_retried(struct store_op *op)
 	}
 }
 
+static void submit_retry(struct get_call *g)
+{
+	g->reading = true;
+	g->retry.op.kind = STORE_RETRY;
+	g->retry.op.done = on_retried;
+	rpc_store_begin(g->call, true);
+	store_submit(engine_store(g->rpc->engine), &g->retry.op);
+}
+
 void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 {
 	Reins__V1__RetryTaskRequest *req = rpc_unpack(call, &reins__v1__retry_task_request__descriptor, data, len);
@@ -336,11 +374,7 @@ void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	pb_free(req);
 	if (!g)
 		return;
-	g->reading = true;
-	g->retry.op.kind = STORE_RETRY;
-	g->retry.op.done = on_retried;
 	g->retry.id = id;
 	g->retry.attempt = attempt;
-	rpc_store_begin(g->call, true);
-	store_submit(engine_store(g->rpc->engine), &g->retry.op);
+	change(g, submit_retry);
 }

@@ -10,6 +10,13 @@
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
 #include "proto/descriptor_set.h"
+#include "grpc/health/v1/health.pb-c.h"
+#include "grpc/reflection/v1/reflection.pb-c.h"
+#include "grpc/reflection/v1alpha/reflection.pb-c.h"
+#include "reins/v1/admin_service.pb-c.h"
+#include "reins/v1/task_service.pb-c.h"
+#include "reins/v1/worker_service.pb-c.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/view.h"
 #include "server/rpc/worker_info.h"
@@ -26,17 +33,17 @@
 const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "SubmitTask", .shape = GRPC_UNARY, .on_request = submit_on_request, .on_end = submit_on_end },
 	{ .path = TASKS "SubmitTasks", .shape = GRPC_UNARY, .on_request = submit_many_on_request, .on_end = submit_on_end },
-	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .on_request = get_on_request, .on_end = get_on_end },
-	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .on_request = list_on_request, .on_end = list_on_end },
+	{ .path = TASKS "GetTask", .shape = GRPC_UNARY, .safe = true, .on_request = get_on_request, .on_end = get_on_end },
+	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .safe = true, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
 	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
-	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .on_request = metrics_on_request, .on_end = metrics_on_end },
+	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .safe = true, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
-	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .on_request = info_on_request },
-	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .on_request = workers_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .safe = true, .on_request = info_on_request },
+	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .safe = true, .on_request = workers_on_request, .on_end = workers_on_end },
 	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 	{ .path = "/grpc.health.v1.Health/Watch", .shape = GRPC_SERVER_STREAM, .on_request = health_on_watch,
@@ -45,6 +52,16 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", REFLECTION },
 };
 const size_t rpc_n_methods = ARRAY_LEN(rpc_methods);
+
+const ProtobufCServiceDescriptor *const rpc_services[] = {
+	&reins__v1__task_service__descriptor,
+	&reins__v1__worker_service__descriptor,
+	&reins__v1__admin_service__descriptor,
+	&grpc__health__v1__health__descriptor,
+	&grpc__reflection__v1__server_reflection__descriptor,
+	&grpc__reflection__v1alpha__server_reflection__descriptor,
+};
+const size_t rpc_n_services = ARRAY_LEN(rpc_services);
 
 bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len)
 {
@@ -66,12 +83,70 @@ struct rpc *rpc_of(struct grpc_call *call)
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...)
 {
 	struct refusal r;
-	char text[sizeof(r.message)];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	(void)refuse_v(&r, code, field, fmt, ap);
 	va_end(ap);
-	(void)refuse(&r, code, field, "%s", text);
+	grpc_call_finish(call, &r);
+}
+
+static void about_task(struct refusal *r, const struct uuid *id)
+{
+	char text[UUID_TEXT_LEN + 1];
+	uuid_format(id, text);
+	(void)refuse_resource(r, "task", text);
+}
+
+void rpc_refuse_no_task(struct grpc_call *call, const struct uuid *id)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	(void)refuse_reason(&r, REASON_TASK_NOT_FOUND);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_no_attempt(struct grpc_call *call, const struct uuid *id, int attempts)
+{
+	struct refusal r;
+	if (attempts)
+		(void)refuse(&r, STATUS_NOT_FOUND, "attempt", "attempt: this task has attempts 1 to %d", attempts);
+	else
+		(void)refuse(&r, STATUS_NOT_FOUND, "attempt", "attempt: this task has had no attempt yet");
+	(void)refuse_reason(&r, REASON_ATTEMPT_NOT_FOUND);
+	(void)refuse_more(&r, "attempts", "%d", attempts);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_state(struct grpc_call *call, const struct uuid *id, const char *state, const char *field, const char *fmt, ...)
+{
+	struct refusal r;
+	va_list ap;
+	va_start(ap, fmt);
+	(void)refuse_v(&r, STATUS_FAILED_PRECONDITION, field, fmt, ap);
+	va_end(ap);
+	bool ended = strcmp(state, "PENDING") != 0 && strcmp(state, "RUNNING") != 0;
+	(void)refuse_reason(&r, ended ? REASON_TASK_TERMINAL : REASON_TASK_NOT_TERMINAL);
+	(void)refuse_more(&r, "state", "%s", state);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_no_worker(struct grpc_call *call, const char *id, const char *text)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_NOT_FOUND, "worker_id", "worker_id: %s", text);
+	(void)refuse_reason(&r, REASON_WORKER_NOT_FOUND);
+	(void)refuse_resource(&r, "worker", id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_room(struct grpc_call *call, const char *text)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "%s", text);
+	(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
 	grpc_call_finish(call, &r);
 }
 
@@ -80,10 +155,12 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 	struct refusal r;
 	if (op->result == STORE_REFUSED) {
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
+		(void)refuse_reason(&r, REASON_STORE_REFUSED);
 	} else {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
 			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,
 			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
+		(void)refuse_reason(&r, op->queue_full ? REASON_STORE_BUSY : REASON_STORE_AWAY);
 		r.retry_after_ms = 1000;
 	}
 	grpc_call_finish(call, &r);
@@ -94,6 +171,7 @@ static void say_no_answer(const struct rpc *rpc, const char *more, struct refusa
 	memset(ret, 0, sizeof(*ret));
 	(void)refuse(ret, STATUS_UNAVAILABLE, NULL, "the store did not answer within %lld ms%s",
 		     (long long)(rpc->store_wait_ns / NS_PER_MS), more);
+	(void)refuse_reason(ret, REASON_STORE_AWAY);
 	ret->retry_after_ms = 1000;
 }
 
@@ -121,6 +199,7 @@ void rpc_init(struct rpc *rpc)
 	list_init(&rpc->parked);
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
+	rights_init(rpc);
 	health_init(rpc);
 	/* Ours, and a test reads it through. */
 	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
@@ -131,6 +210,7 @@ void rpc_done(struct rpc *rpc)
 {
 	health_done(rpc);
 	progress_done(&rpc->left);
+	rights_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)
@@ -157,10 +237,12 @@ void rpc_refuse_stopping(struct grpc_call *call)
 void rpc_reply(struct grpc_call *call, const struct buf *b)
 {
 	int rc = grpc_call_send(call, buf_head(b), buf_len(b));
-	if (rc == -EMSGSIZE)
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply has %zu bytes, more than a client takes", buf_len(b));
-	else if (rc && rc != -EPIPE)
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+	char text[96];
+	if (rc == -EMSGSIZE) {
+		snprintf(text, sizeof(text), "the reply has %zu bytes, more than a client takes", buf_len(b));
+		rpc_refuse_room(call, text);
+	} else if (rc && rc != -EPIPE)
+		rpc_refuse_room(call, "no room for the reply");
 	else
 		grpc_call_finish(call, NULL);
 }

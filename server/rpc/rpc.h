@@ -5,6 +5,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "common/grpc/server.h"
+#include "server/auth/auth.h"
 #include "server/engine/engine.h"
 #include "server/rpc/descriptors.h"
 #include "server/rpc/health.h"
@@ -20,6 +21,10 @@ struct rpc {
 	struct refusal no_answer, no_answer_to_change; /* what it ends with */
 	int64_t started_wall_us;
 	const char *store_kind, *lease_kind;
+	struct auth *auth;         /* NULL: everybody may everything */
+	struct grpc_server *grpc;  /* whose calls rpc_check_rights visits; set when there is one */
+	struct loop_timer rights_timer; /* rights.c, as the next */
+	int64_t rights_mono_ns;
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
@@ -46,14 +51,49 @@ void rpc_drain(struct rpc *rpc);
 /* The method table: all that is not in it answers UNIMPLEMENTED. */
 extern const struct grpc_method rpc_methods[];
 extern const size_t rpc_n_methods;
+/* The services of the table. */
+extern const ProtobufCServiceDescriptor *const rpc_services[];
+extern const size_t rpc_n_services;
 
 /* The service of a method of the table, without a NUL; false: an earlier method has it too. */
 bool rpc_service_of(size_t method, const char **ret_name, size_t *ret_len);
+
+/* ---- who may what (rights.c) ---- */
+
+/* For grpc_server_config; app is the rpc. */
+int rpc_authorize(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
+void rpc_over(void *app, void *caller, enum status_code code);
+/* Ends open calls whose right has ended: after a reload. What expires by itself is seen to. */
+void rpc_check_rights(struct rpc *rpc);
+
+/* Who may call a method at all is decided before its handler runs (server/auth/access.txt).  The handler asks what of others'
+ * the caller may touch: READ is all of a task (payload, env, result, log, metrics; lists without these are for all who may
+ * list), CHANGE is to cancel or retry it.  Somebody who is no more than a submitter: only tasks of their own. */
+enum rpc_right { RPC_READ, RPC_CHANGE };
+/* NULL: everybody's tasks; else only those with this owner, which is never "". Valid while the call lives. */
+const char *rpc_only_owner(const struct grpc_call *call, enum rpc_right right);
+/* Whether that includes a task of this owner (NULL and "": nobody's). */
+bool rpc_may(const struct grpc_call *call, const char *owner, enum rpc_right right);
+/* As rpc_may; false: the call was ended with PERMISSION_DENIED. */
+bool rpc_must(struct grpc_call *call, const char *owner, enum rpc_right right) MUST_CHECK;
+/* "": nobody in particular. Owner of what the call makes. Valid while the call lives. */
+const char *rpc_principal(const struct grpc_call *call);
+bool rpc_may_queue(const struct grpc_call *call, const char *queue);
+/* What the call is about, for its line in the audit log: "task=…". The last one counts. */
+void rpc_target(struct grpc_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* ---- for the handlers ---- */
 
 /* Ends the call with a refusal. */
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* The same with more to say: the task or worker, and for a task that is in the wrong state, that. */
+void rpc_refuse_no_task(struct grpc_call *call, const struct uuid *id);
+void rpc_refuse_no_attempt(struct grpc_call *call, const struct uuid *id, int attempts);
+void rpc_refuse_state(struct grpc_call *call, const struct uuid *id, const char *state, const char *field, const char *fmt, ...)
+	PRINTF_LIKE(5, 6);
+void rpc_refuse_no_worker(struct grpc_call *call, const char *id, const char *text);
+/* A reply that can't be made or sent: RESOURCE_EXHAUSTED. */
+void rpc_refuse_room(struct grpc_call *call, const char *text);
 /* The refusal of an operation that was not STORE_OK: UNAVAILABLE with RetryInfo, or INVALID_ARGUMENT. */
 void rpc_refuse_store(struct grpc_call *call, const struct store_op *op);
 /* From here on the call waits for the store (see store_wait_ns), which may change something for it; and no longer.  What the

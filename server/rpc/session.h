@@ -66,9 +66,6 @@ struct session {
 	struct list starting;
 	struct loop_timer start_timer;
 
-	struct loop_timer cert_timer; /* from hello on, if the worker has a certificate */
-	int64_t cert_ends_wall_us;
-
 	/* what is to be said at the end of the turn */
 	struct loop_dirty out;
 	struct buf dispatch; /* encoded DispatchedTask fields of `number` */

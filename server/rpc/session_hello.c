@@ -1,19 +1,17 @@
-/* Who a worker is: Hello, gathered from its pieces, and its certificate, which must not end before the stream does.
+/* Who a worker is: Hello, gathered from its pieces, and whether its token or certificate is for it.
  *
  * Bounded: the list by the core's max_held, the time until the last piece by HELLO_TIMEOUT_NS. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/log/log.h"
+#include "server/rpc/rights.h"
 #include "server/rpc/session.h"
 #include "server/rpc/spec.h"
-#include "server/rpc/worker_cert.h"
 #include "server/rpc/worker_info.h"
 
 #define HELLO_TIMEOUT_NS (10 * NS_PER_S)
-#define CERT_LOOK_US (60 * INT64_C(1000000))
 #define SLOTS_MAX 10000
 #define NAMES_MAX 1000 /* of queues, and of handlers */
 #define HELLO_NUMBER_MAX (INT64_C(1) << 62) /* the next one is a number too */
@@ -49,27 +47,14 @@ static int parse_instance(const char *hex, uint8_t ret[static CORE_INSTANCE_LEN]
 	return 0;
 }
 
-static int check_certificate(struct session *s)
+static int check_right(struct session *s, const Reins__V1__Hello *m)
 {
-	const struct stream_peer *peer = grpc_call_peer(s->call);
-	char named[128];
-	if (worker_cert_allows(peer, s->worker))
+	char text[900];
+	rpc_target(s->call, "worker=%s", s->worker);
+	if (rights_to_work(s->call, s->worker, m->queues, m->n_queues, text, sizeof(text)))
 		return 0;
-	worker_cert_names(peer, named, sizeof(named));
-	session_end(s, STATUS_PERMISSION_DENIED, "the certificate names %s, not worker \"%s\": a worker needs its own "
-		    "(deploy/tls worker %s)", named, s->worker, s->worker);
+	session_end(s, STATUS_PERMISSION_DENIED, "%s", text);
 	return -1;
-}
-
-/* The stream outlives the handshake, where dates are looked at, by months. */
-static void on_cert_timer(struct loop_timer *t)
-{
-	struct session *s = container_of(t, struct session, cert_timer);
-	int64_t left_us = s->cert_ends_wall_us - clock_wall_us();
-	if (left_us <= 0)
-		session_end(s, STATUS_UNAUTHENTICATED, "the worker's certificate has expired: renew it");
-	else /* in steps, since the wall clock can be set */
-		loop_timer_set(t, loop_now_mono_ns(s->rpc->loop) + min_i64(left_us, CERT_LOOK_US) * 1000 + NS_PER_MS);
 }
 
 /* As far as they are names. */
@@ -109,7 +94,7 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	s->info = worker_info_of_hello(m);
 	snprintf(s->worker, sizeof(s->worker), "%s", m->worker_id);
 	snprintf(s->log_name, sizeof(s->log_name), "worker=%s", s->worker);
-	if (check_certificate(s))
+	if (check_right(s, m))
 		return -1;
 	if (parse_instance(m->instance, ev->hello.instance))
 		return session_bad_message(s, "hello.instance: not 32 hex digits");
@@ -179,9 +164,6 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 		return;
 	loop_timer_stop(&s->hello_timer);
 	s->greeted = true;
-	s->cert_ends_wall_us = grpc_call_peer(s->call)->cert_not_after_wall_us;
-	if (s->cert_ends_wall_us)
-		loop_timer_set(&s->cert_timer, 0);
 	s->hello.hello.worker = s->worker;
 	s->hello.hello.queues = (const char *const *)s->queues;
 	s->hello.hello.handlers = (const char *const *)s->handlers;
@@ -204,14 +186,12 @@ static void on_hello_timeout(struct loop_timer *t)
 void session_hello_begin(struct session *s)
 {
 	loop_timer_init(&s->hello_timer, s->rpc->loop, on_hello_timeout);
-	loop_timer_init(&s->cert_timer, s->rpc->loop, on_cert_timer);
 	loop_timer_set(&s->hello_timer, loop_now_mono_ns(s->rpc->loop) + HELLO_TIMEOUT_NS);
 }
 
 void session_hello_stop(struct session *s)
 {
 	loop_timer_stop(&s->hello_timer);
-	loop_timer_stop(&s->cert_timer);
 }
 
 void session_hello_done(struct session *s)

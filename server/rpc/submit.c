@@ -23,6 +23,7 @@ struct submit_call {
 	void *request;          /* backs the strings */
 	struct store_insert *more;
 	struct store_get get;   /* reads the task that an idempotency key stands for */
+	char *owner;
 	bool many;
 };
 
@@ -39,6 +40,7 @@ static void submit_free(struct submit_call *s)
 	for (int32_t i = 0; s->more && i + 1 < s->submit.ins.group_n; i++)
 		free_insert(&s->more[i]);
 	free(s->more);
+	free(s->owner);
 	pb_free(s->request);
 	if (s->call)
 		grpc_call_set_user(s->call, NULL);
@@ -62,7 +64,12 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		return -1;
 	spec_normalise(req->spec);
 	spec_to_insert(req->spec, ins);
-	ins->owner = "";
+	ins->owner = s->owner;
+	if (!rpc_may_queue(s->call, req->spec->queue)) {
+		snprintf(path, sizeof(path), "%sspec.queue", prefix);
+		return refuse(r, STATUS_PERMISSION_DENIED, path, "%s: \"%.100s\" may not submit to queue \"%.100s\"", path, s->owner,
+			      req->spec->queue);
+	}
 	if (*req->idempotency_key) {
 		snprintf(path, sizeof(path), "%sidempotency_key", prefix);
 		if (strlen(req->idempotency_key) > KEY_MAX)
@@ -82,9 +89,12 @@ static void reply_submitted(struct submit_call *s, const struct store_task *t, b
 	struct buf task, reply;
 	buf_init(&task, REPLY_MAX);
 	buf_init(&reply, REPLY_MAX);
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&t->core.id, id);
+	rpc_target(s->call, "task=%s%s", id, created ? "" : " (there already)");
 	if (rpc_task(s->rpc, t, false, NULL, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
 	    wire_put_int(&reply, 2, created))
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the task was accepted");
+		rpc_refuse_room(s->call, "no room for the reply; the task was accepted");
 	else
 		rpc_reply(s->call, &reply);
 	buf_done(&task);
@@ -111,6 +121,9 @@ static void reply_many(struct submit_call *s)
 	struct buf reply;
 	buf_init(&reply, REPLY_MAX);
 	int rc = 0;
+	char first[UUID_TEXT_LEN + 1];
+	uuid_format(s->submit.ins.ret_verdict == STORE_INSERT_CREATED ? &s->submit.ins.task.id : &s->submit.ins.ret_id, first);
+	rpc_target(s->call, "tasks=%d first=%s", (int)s->submit.ins.group_n, first);
 	for (struct store_insert *i = &s->submit.ins; i && rc == 0; i = i->group_next) {
 		bool created = i->ret_verdict == STORE_INSERT_CREATED;
 		char id[UUID_TEXT_LEN + 1];
@@ -122,7 +135,7 @@ static void reply_many(struct submit_call *s)
 			rc = wire_put_int(&reply, 2, created);
 	}
 	if (rc)
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the tasks were accepted");
+		rpc_refuse_room(s->call, "no room for the reply; the tasks were accepted");
 	else
 		rpc_reply(s->call, &reply);
 	buf_done(&reply);
@@ -136,6 +149,18 @@ static const struct store_insert *conflict_of(const struct submit_call *s)
 	return NULL;
 }
 
+static void refuse_key(struct grpc_call *call, const struct store_insert *conflict)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" was used for a task with another spec",
+		     conflict->idempotency_key);
+	(void)refuse_reason(&r, REASON_IDEMPOTENCY_KEY_REUSED);
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&conflict->ret_id, id);
+	(void)refuse_resource(&r, "task", id);
+	grpc_call_finish(call, &r);
+}
+
 static void on_submitted(struct engine_submit *es)
 {
 	struct submit_call *s = container_of(es, struct submit_call, submit);
@@ -147,8 +172,7 @@ static void on_submitted(struct engine_submit *es)
 		rpc_refuse_store(s->call, &ins->op);
 		submit_free(s);
 	} else if ((conflict = conflict_of(s))) {
-		rpc_refuse(s->call, STATUS_ALREADY_EXISTS, NULL,
-			   "idempotency_key: \"%s\" was used for a task with another spec", conflict->idempotency_key);
+		refuse_key(s->call, conflict);
 		submit_free(s);
 	} else if (s->many) {
 		reply_many(s);
@@ -164,6 +188,7 @@ static void on_submitted(struct engine_submit *es)
 			.core = ins->task,
 			.state = ins->ret_given ? STORE_RUNNING : STORE_PENDING,
 			.spec = ins->spec,
+			.owner = s->owner,
 			.worker = ins->ret_given ? (char *)(uintptr_t)ins->eager.worker : NULL,
 			.created_wall_us = uuid7_wall_us(&ins->task.id),
 			.run_at_wall_us = ins->run_at_wall_us,
@@ -184,6 +209,7 @@ static struct submit_call *submit_call_new(struct grpc_call *call, void *request
 	}
 	s->rpc = rpc_of(call);
 	s->call = call;
+	s->owner = xstrdup(rpc_principal(call));
 	s->request = request;
 	s->submit.done = on_submitted;
 	grpc_call_set_user(call, s);
@@ -213,6 +239,13 @@ static int by_key(const void *a, const void *b)
 	return strcmp((*x)->idempotency_key, (*y)->idempotency_key);
 }
 
+static int refuse_twice(struct refusal *r, const char *key)
+{
+	(void)refuse(r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" stands for two specs in this request", key);
+	(void)refuse_resource(r, "idempotency_key", key);
+	return refuse_reason(r, REASON_IDEMPOTENCY_KEY_REUSED);
+}
+
 /* One key for two specs within a request: the store compares only with what was there before. */
 static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 {
@@ -227,17 +260,18 @@ static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 	for (size_t i = 1; i < m; i++)
 		if (by_key(&keyed[i - 1], &keyed[i]) == 0 &&
 		    memcmp(keyed[i - 1]->idempotency_hash, keyed[i]->idempotency_hash, sizeof(keyed[i]->idempotency_hash)) != 0)
-			return refuse(r, STATUS_ALREADY_EXISTS, NULL,
-				      "idempotency_key: \"%s\" stands for two specs in this request", keyed[i]->idempotency_key);
+			return refuse_twice(r, keyed[i]->idempotency_key);
 	return 0;
 }
 
 static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req, struct refusal *r)
 {
 	size_t n = req->n_requests;
-	if (n == 0 || n > (size_t)s->rpc->limits.tasks_per_submit)
-		return refuse(r, n ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT, "requests",
-			      "requests: %zu tasks; 1 to %lld are allowed", n, (long long)s->rpc->limits.tasks_per_submit);
+	if (n == 0 || n > (size_t)s->rpc->limits.tasks_per_submit) {
+		(void)refuse(r, n ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT, "requests",
+			     "requests: %zu tasks; 1 to %lld are allowed", n, (long long)s->rpc->limits.tasks_per_submit);
+		return refuse_more(r, "limit", "%lld", (long long)s->rpc->limits.tasks_per_submit);
+	}
 	s->more = calloc(n, sizeof(*s->more));
 	if (!s->more)
 		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");

@@ -59,7 +59,7 @@ struct store_insert {
 	struct store_insert *group_next;
 	int32_t group_n;
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
-	struct uuid ret_id;              /* EXISTS: the task that the key made */
+	struct uuid ret_id;              /* EXISTS, KEY_CONFLICT: the task that the key made */
 	int64_t ret_seq;
 	bool ret_given;                  /* CREATED: as RUNNING */
 };
@@ -222,7 +222,9 @@ struct store {
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;
-	/* Accepted and not answered, members of groups counted one by one, and what they hold; the limits of both. */
+	void (*on_change)(void *arg); /* tasks may have changed; only takes a note. NULL: nobody wants to know */
+	void *on_change_arg;
+	/* Accepted and not answered, members of groups counted one by one, and what they hold; their limits. */
 	int64_t queued, queued_bytes, max_queued, max_queued_bytes;
 	/* for metrics */
 	int64_t refused_full; /* over the limits */

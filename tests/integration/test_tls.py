@@ -374,7 +374,7 @@ def test_a_certificate_that_ends_under_a_running_task(tls, start_worker, tmp_pat
     t = tls.submit(command=until_file(tmp_path))
     wait_for(lambda: len(lines(tls, t.id)) > 2)
     assert 'ends in 0 hours: renew it' in w.log()
-    said = "the worker's certificate has expired: renew it"
+    said = "the certificate of this call has expired: renew it"
     wait_for(lambda: said in tls.log() and said in w.log(), lambda: tls.log()[-3000:] + w.log())
     wait_for(lambda: 'it has expired; renew it' in w.log(), lambda: w.log())
     tls.certs.make('--worker', 'w1')

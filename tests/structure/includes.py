@@ -11,7 +11,7 @@ import sys
 LAYERS = [
     ['common/base'],
     ['proto'],
-    ['common/log', 'common/settings'],
+    ['common/log', 'common/settings', 'common/auth'],
     ['common/pb'],
     ['common/loop'],
     ['common/stream', 'common/net'],
@@ -21,6 +21,7 @@ LAYERS = [
     ['server/store', 'client'],
     ['server/lease'],
     ['server/engine'],
+    ['server/auth'],
     ['server/rpc', 'server/move'],
     ['server/monitor'],
     ['server'],

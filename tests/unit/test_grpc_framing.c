@@ -36,11 +36,11 @@ static void limits_and_flags(void **state)
 {
 	struct framing_message m;
 	uint8_t prefix[FRAMING_PREFIX];
-	framing_prefix(prefix, 4);
+	framing_prefix(prefix, 0, 4);
 	assert_int_equal(framing_next(prefix, 5, 3, &m), -EMSGSIZE);
 	assert_int_equal(m.declared, 4);
 	assert_int_equal(framing_next(prefix, 4, 3, &m), 0);
-	framing_prefix(prefix, UINT32_MAX);
+	framing_prefix(prefix, 0, UINT32_MAX);
 	assert_int_equal(framing_next(prefix, 5, 4194304, &m), -EMSGSIZE);
 	assert_int_equal(m.declared, UINT32_MAX);
 	prefix[0] = 2;

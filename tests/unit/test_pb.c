@@ -430,7 +430,7 @@ static void test_json_of_numbers(void **state)
 	static const struct {
 		double v;
 		const char *text;
-	} all[] = { { 1, "1" }, { -0.0, "-0" }, { 1e300, "1e+300" }, { 1.0 / 3, "0.3333333333333333" },
+	} all[] = { { 1, "1" }, { -0.0, "-0.0" }, { 1e300, "1e+300" }, { 1.0 / 3, "0.3333333333333333" },
 		{ 0.1 + 0.2, "0.30000000000000004" }, { NAN, "\"NaN\"" }, { INFINITY, "\"Infinity\"" },
 		{ -INFINITY, "\"-Infinity\"" } };
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {

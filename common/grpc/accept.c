@@ -1,0 +1,187 @@
+/* From a request's headers to a call, or to the answer why there is none: before a byte of the body is looked at. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/grpc/cors.h"
+#include "common/grpc/gzip.h"
+#include "common/grpc/server_impl.h"
+
+#define TYPES "application/grpc, application/grpc-web, application/json, application/proto, application/connect+json, application/connect+proto"
+
+/* A refusal below the dialects, or without one. NULL, so that it can be returned. */
+static struct grpc_call *answer_http(struct grpc_server *srv, struct reply *r, const char *status, const struct h2_header *field,
+				     const char *text)
+{
+	srv->stats.not_grpc++;
+	reply_plain(r, status, field, text);
+	return NULL;
+}
+
+static struct grpc_call *answer_refusal(struct reply *r, const struct refusal *refusal)
+{
+	r->gzip = false;
+	if (r->dialect->reads_to_end)
+		r->x.ops->read_to_end(&r->x);
+	else
+		r->x.ops->discard(&r->x);
+	r->dialect->end(r, refusal);
+	return NULL;
+}
+
+static struct grpc_call *answer_status(struct grpc_server *srv, struct reply *r, enum status_code code, const char *text)
+{
+	struct refusal refusal;
+	(void)refuse(&refusal, code, NULL, "%s", text);
+	call_count(srv, &srv->entries[srv->cfg.n_methods].stats, code);
+	return answer_refusal(r, &refusal);
+}
+
+static struct method_entry *entry_at(struct grpc_server *srv, const char *path)
+{
+	struct map_node *n = path ? map_get(&srv->methods, path, strlen(path)) : NULL;
+	return n ? container_of(n, struct method_entry, node) : NULL;
+}
+
+/* No dialect: the wrong verb, or the wrong content. */
+static struct grpc_call *answer_other(struct grpc_server *srv, struct reply *r, const struct method_entry *entry)
+{
+	static const struct h2_header allow = H2_HEADER("allow", "POST"), types = H2_HEADER("accept-post", TYPES);
+	const char *verb = r->x.ops->header(&r->x, ":method");
+	if (!entry && verb && strcmp(verb, "POST") != 0 && !r->dialect)
+		return answer_http(srv, r, "404", NULL, "nothing is here; methods are called by POST /package.Service/Method");
+	if (!verb || strcmp(verb, "POST") != 0)
+		return answer_http(srv, r, "405", &allow, "methods are called by POST");
+	if (!entry)
+		return answer_http(srv, r, "404", NULL, "no such method");
+	return answer_http(srv, r, "415", &types, "the content type is none of those in accept-post");
+}
+
+/* False: answered. What a method can't be called by. */
+static bool fits(struct grpc_server *srv, struct reply *r, const struct method_entry *entry)
+{
+	const struct grpc_method *m = entry->method;
+	const struct dialect *d = r->dialect;
+	static const struct h2_header types = H2_HEADER("accept-post", TYPES);
+	if ((d->needs_http2 || m->shape == GRPC_BIDI) && !r->x.ops->http2)
+		answer_http(srv, r, "505", NULL, d->needs_http2 ? "gRPC needs HTTP/2" : "a method with streams both ways needs HTTP/2");
+	else if (d == &dialect_web && m->shape == GRPC_BIDI)
+		answer_status(srv, r, STATUS_UNIMPLEMENTED, "gRPC-Web has no streams of requests");
+	else if (!(d->shapes & 1u << m->shape))
+		answer_http(srv, r, "415", &types, m->shape == GRPC_UNARY ? "this method does not stream: application/json or application/proto"
+									   : "this method streams: application/connect+json or +proto");
+	else if (d->codec == CODEC_JSON && !entry->types)
+		answer_http(srv, r, "415", &types, "this method is not called with JSON");
+	else
+		return true;
+	return false;
+}
+
+/* False: answered. */
+static bool encoding_ok(struct grpc_server *srv, struct reply *r, bool *ret_gzip)
+{
+	const struct dialect *d = r->dialect;
+	const char *encoding = r->x.ops->header(&r->x, d->encoding);
+	char text[160];
+	*ret_gzip = encoding && strcmp(encoding, "gzip") == 0;
+	r->gzip = gzip_listed(r->x.ops->header(&r->x, d->accept_encoding));
+	if (!encoding || *ret_gzip || strcmp(encoding, "identity") == 0)
+		return true;
+	snprintf(text, sizeof(text), "unknown %s; " GZIP_ENCODINGS " are known", d->encoding);
+	answer_status(srv, r, STATUS_UNIMPLEMENTED, text);
+	return false;
+}
+
+/* False: answered. *ret_ns 0: none. */
+static bool deadline_ok(struct grpc_server *srv, struct reply *r, int64_t *ret_ns)
+{
+	const struct dialect *d = r->dialect;
+	const char *timeout = r->x.ops->header(&r->x, d->timeout);
+	int64_t wanted;
+	*ret_ns = srv->cfg.max_deadline_ns;
+	if (!timeout)
+		return true;
+	if (d->parse_timeout(timeout, &wanted) < 0) {
+		answer_status(srv, r, STATUS_INVALID_ARGUMENT, d->bad_timeout);
+		return false;
+	}
+	*ret_ns = *ret_ns > 0 ? min_i64(*ret_ns, wanted) : wanted;
+	return true;
+}
+
+/* False: answered. */
+static bool version_ok(struct grpc_server *srv, struct reply *r)
+{
+	const char *version = r->dialect->missing_is_404 ? r->x.ops->header(&r->x, "connect-protocol-version") : NULL;
+	if (!version || strcmp(version, "1") == 0)
+		return true;
+	answer_status(srv, r, STATUS_INVALID_ARGUMENT, "connect-protocol-version must be 1");
+	return false;
+}
+
+int call_authorize(struct grpc_server *srv, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r)
+{
+	*ret_caller = NULL;
+	return srv->cfg.on_authorize ? srv->cfg.on_authorize(srv->cfg.app, rq, ret_caller, ret_r) : 0;
+}
+
+/* False: answered. */
+static bool authorized(struct grpc_server *srv, struct reply *r, struct method_entry *entry, void **ret_caller)
+{
+	const struct exchange *x = &r->x;
+	const struct grpc_request rq = {
+		.method = entry->method,
+		.peer = x->ops->peer(x),
+		.authorization = x->ops->header(x, "authorization"),
+		.n_authorization = x->ops->header_count(x, "authorization"),
+		.request_id = x->ops->header(x, "x-request-id"),
+	};
+	struct refusal refusal = { .code = STATUS_OK };
+	if (call_authorize(srv, &rq, ret_caller, &refusal) == 0)
+		return true;
+	entry->stats.started++;
+	call_count(srv, &entry->stats, refusal.code);
+	answer_refusal(r, &refusal);
+	return false;
+}
+
+static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct method_entry *entry)
+{
+	bool gzip;
+	int64_t left;
+	void *caller;
+	if (!version_ok(srv, r) || !encoding_ok(srv, r, &gzip) || !deadline_ok(srv, r, &left) || !authorized(srv, r, entry, &caller))
+		return NULL;
+	struct grpc_call *c = call_new(srv, r, entry, caller);
+	if (!c && srv->cfg.on_over)
+		srv->cfg.on_over(srv->cfg.app, caller, STATUS_UNAVAILABLE);
+	if (!c)
+		return answer_status(srv, r, STATUS_UNAVAILABLE, "out of memory");
+	c->gzip = gzip;
+	if (left > 0) {
+		c->deadline_mono_ns = loop_now_mono_ns(srv->loop) + left;
+		call_set_timer(c);
+	}
+	return c;
+}
+
+struct grpc_call *call_accept(struct grpc_server *srv, const struct exchange *x)
+{
+	struct reply r;
+	reply_init(&r, x, &srv->cfg);
+	r.dialect = dialect_of_type(x->ops->header(x, "content-type"));
+	r.origin = cors_origin(&srv->cfg, x);
+	if (x->ops->oversized(x)) {
+		if (!r.dialect || r.dialect->missing_is_404)
+			return answer_http(srv, &r, "431", NULL, "the request's headers are too large");
+		return answer_status(srv, &r, STATUS_RESOURCE_EXHAUSTED, "the request's headers are too large");
+	}
+	const char *verb = x->ops->header(x, ":method");
+	struct method_entry *entry = entry_at(srv, x->ops->header(x, ":path"));
+	if (verb && strcmp(verb, "OPTIONS") == 0 && cors_preflight(&r))
+		return NULL;
+	if (!verb || strcmp(verb, "POST") != 0 || !r.dialect || (!entry && r.dialect->missing_is_404))
+		return answer_other(srv, &r, entry);
+	if (!entry)
+		return answer_status(srv, &r, STATUS_UNIMPLEMENTED, "unknown method");
+	return fits(srv, &r, entry) ? make(srv, &r, entry) : NULL;
+}

@@ -1,0 +1,63 @@
+/* gRPC-Web, binary: gRPC whose trailers are one more frame of the body, so that browsers can read them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/grpc/dialect.h"
+#include "common/grpc/framing.h"
+#include "common/grpc/gzip.h"
+#include "common/grpc/server.h"
+#include "common/grpc/trailers.h"
+#include "common/grpc/wire.h"
+
+#define TRAILERS_FRAME 0x80
+/* Status, message and details at their longest, and what handlers add. */
+#define BLOCK_MAX (WIRE_MESSAGE_CAP + WIRE_BASE64_CAP(DETAILS_STATUS_CAP) + 256 + REPLY_TRAILERS_MAX * sizeof(struct reply_trailer))
+
+static void begin(struct reply *r)
+{
+	struct h2_header h[REPLY_FIELDS_MAX];
+	size_t n = 0;
+	h[n++] = (struct h2_header)H2_HEADER(":status", "200");
+	h[n++] = (struct h2_header){ "content-type", r->dialect->type, strlen(r->dialect->type), 0 };
+	h[n++] = (struct h2_header)H2_HEADER("grpc-accept-encoding", GZIP_ENCODINGS);
+	if (r->gzip)
+		h[n++] = (struct h2_header)H2_HEADER("grpc-encoding", "gzip");
+	reply_respond(r, h, n, false);
+}
+
+static size_t field(uint8_t *at, const char *name, const char *value, size_t len)
+{
+	return (size_t)sprintf((char *)at, "%s:%.*s\r\n", name, (int)len, value);
+}
+
+static void end(struct reply *r, const struct refusal *refusal)
+{
+	uint8_t bytes[FRAMING_PREFIX + BLOCK_MAX];
+	struct trailers t;
+	size_t n = FRAMING_PREFIX;
+	trailers_build(&t, refusal);
+	for (size_t i = 0; i < t.n; i++)
+		n += field(bytes + n, t.h[i].name, t.h[i].value, t.h[i].value_len);
+	for (size_t i = 0; i < r->n_trailers; i++)
+		n += field(bytes + n, r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value));
+	framing_prefix(bytes, TRAILERS_FRAME, (uint32_t)(n - FRAMING_PREFIX));
+	if (!r->begun)
+		begin(r);
+	if (reply_write(r, bytes, n))
+		r->x.ops->finish(&r->x, NULL, 0);
+}
+
+const struct dialect dialect_web = {
+	.type = "application/grpc-web+proto",
+	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM,
+	.enveloped = true,
+	.reads_to_end = true,
+	.timeout = "grpc-timeout",
+	.encoding = "grpc-encoding",
+	.accept_encoding = "grpc-accept-encoding",
+	.parse_timeout = wire_parse_timeout,
+	.bad_timeout = "grpc-timeout must be 1 to 8 digits and one of H M S m u n",
+	.corrupt = STATUS_INTERNAL,
+	.begin = begin,
+	.end = end,
+};

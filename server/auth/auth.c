@@ -1,0 +1,396 @@
+/* Owns the table of the moment and the entries that certificates stand for where no file says so.  A reload makes a whole new
+ * table first; calls hold the entry that let them in. */
+#include "server/auth/auth.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "common/log/log.h"
+#include "server/auth/failures.h"
+
+#define CLIENT_URI "reins:client:"
+#define WORKER_URI "reins:worker:"
+
+const char *const auth_failure_names[AUTH_FAILURES] = {
+	[AUTH_NOTHING_SHOWN] = "nothing_shown", [AUTH_SHOWN_TWICE] = "shown_twice",   [AUTH_MALFORMED] = "malformed",
+	[AUTH_UNKNOWN] = "unknown",             [AUTH_EXPIRED] = "expired",           [AUTH_CERT_UNKNOWN] = "certificate_unknown",
+	[AUTH_CERT_AMBIGUOUS] = "certificate_ambiguous", [AUTH_NOT_PERMITTED] = "not_permitted",
+};
+
+struct auth {
+	struct auth_config cfg;
+	char *tokens_file;
+	struct tokens *tokens; /* NULL: no file */
+	struct audit *audit;   /* NULL: nobody needs to be known, and no file was asked for */
+	struct failures failures;
+	struct log_limit tell;
+	struct auth_stats stats;
+};
+
+/* ---- making one ---- */
+
+int auth_new(const struct auth_config *cfg, char *ret_err, size_t cap, struct auth **ret)
+{
+	struct auth *a = xcalloc(1, sizeof(*a));
+	a->cfg = *cfg;
+	failures_init(&a->failures, rng_process_next());
+	int rc = 0;
+	if (cfg->tokens_file) {
+		a->tokens_file = xstrdup(cfg->tokens_file);
+		rc = tokens_read(cfg->tokens_file, ret_err, cap, &a->tokens);
+	}
+	if (rc == 0 && (cfg->audit_file || cfg->tokens_file || cfg->certificates))
+		rc = audit_new(cfg->loop, cfg->audit_file, ret_err, cap, &a->audit);
+	if (rc) {
+		auth_free(a);
+		return rc;
+	}
+	*ret = a;
+	return 0;
+}
+
+void auth_free(struct auth *a)
+{
+	if (!a)
+		return;
+	audit_free(a->audit);
+	tokens_free(a->tokens);
+	free(a->tokens_file);
+	free(a);
+}
+
+int auth_reload(struct auth *a, char *ret_err, size_t cap)
+{
+	struct tokens *fresh = NULL;
+	int rc = a->tokens_file ? tokens_read(a->tokens_file, ret_err, cap, &fresh) : 0;
+	if (rc == 0 && a->audit)
+		rc = audit_reopen(a->audit, ret_err, cap);
+	if (rc) {
+		tokens_free(fresh);
+		a->stats.reloads_failed++;
+		return rc;
+	}
+	a->stats.reloads++;
+	if (a->tokens_file) {
+		tokens_free(a->tokens);
+		a->tokens = fresh;
+	}
+	return 0;
+}
+
+void auth_stats(const struct auth *a, struct auth_stats *ret)
+{
+	*ret = a->stats;
+	ret->entries = a->tokens ? (int64_t)a->tokens->n : 0;
+	if (a->audit)
+		ret->audit = audit_stats(a->audit);
+}
+
+/* ---- refusals ---- */
+
+static int refuse_failure(struct auth *a, const struct grpc_request *rq, const char *path, enum auth_failure why, struct refusal *r)
+{
+	static const char *const texts[AUTH_FAILURES] = {
+		[AUTH_NOTHING_SHOWN] = "this server must know who calls: send `authorization: Bearer TOKEN`, or show a certificate",
+		[AUTH_SHOWN_TWICE] = "more than one authorization header",
+		/* One text for these three: who guesses learns nothing. */
+		[AUTH_MALFORMED] = "the token is not known, or has expired",
+		[AUTH_UNKNOWN] = "the token is not known, or has expired",
+		[AUTH_EXPIRED] = "the token is not known, or has expired",
+		[AUTH_CERT_UNKNOWN] = "the certificate names nobody who is known here",
+		[AUTH_CERT_AMBIGUOUS] = "the certificate names more than one who is known here",
+	};
+	int64_t now = loop_now_mono_ns(a->cfg.loop), dropped;
+	a->stats.failures[why]++;
+	if (!failures_add(&a->failures, rq->peer->address, now)) {
+		a->stats.too_many++;
+		(void)refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "too many attempts from this address without a good token or certificate");
+		r->retry_after_ms = 1000;
+		return -1;
+	}
+	if (log_limit_pass(&a->tell, now, 1, &dropped))
+		log_warn("auth", NULL, "%s: %s refused: %s (%s); %lld such before without a line", rq->peer->address, path + 1, texts[why],
+			 auth_failure_names[why], (long long)dropped);
+	return refuse(r, STATUS_UNAUTHENTICATED, NULL, "%s", texts[why]);
+}
+
+static int refuse_role(struct auth *a, const struct grpc_request *rq, const char *path, const struct principal *who, unsigned roles,
+		       struct refusal *r)
+{
+	char have[ROLES_TEXT_MAX + 1], need[ROLES_TEXT_MAX + 1];
+	int64_t dropped;
+	roles_format(who->roles, have);
+	roles_format((roles & (ROLE_ADMIN * 2 - 1)) | ROLE_ADMIN, need);
+	a->stats.failures[AUTH_NOT_PERMITTED]++;
+	if (log_limit_pass(&a->tell, loop_now_mono_ns(a->cfg.loop), 1, &dropped))
+		log_warn("auth", NULL, "%s: %s refused: \"%s\" has the roles %s, not one of %s; %lld such before without a line", rq->peer->address,
+			 path + 1, who->name, have, need, (long long)dropped);
+	return refuse(r, STATUS_PERMISSION_DENIED, NULL, "\"%.100s\" may not: it takes one of the roles %s; yours: %s", who->name, need, have);
+}
+
+/* ---- certificates ---- */
+
+static const char *behind(const char *text, const char *prefix)
+{
+	size_t n = strlen(prefix);
+	return strncmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
+/* What a certificate stands for where no line says so: one reference, the caller's. */
+static struct principal *built_in(const struct stream_peer *peer)
+{
+	const char *name = peer->n_sans ? peer->sans[0] : NULL;
+	const char *client = NULL;
+	for (size_t i = 0; i < peer->n_sans && !client; i++)
+		client = behind(peer->sans[i], CLIENT_URI);
+	for (size_t i = 0; i < peer->n_sans; i++)
+		if (behind(peer->sans[i], WORKER_URI))
+			name = peer->sans[i];
+	name = client ? client : name;
+	if (!name)
+		return NULL;
+	struct principal *p = xcalloc(1, sizeof(*p));
+	p->refs = 1;
+	p->is_cert = true;
+	p->id = xstrdup(name);
+	p->name = xstrdup(name);
+	p->roles = client ? ROLE_ADMIN : ROLE_WORKER;
+	return p;
+}
+
+static char *copy(const char *text)
+{
+	return text ? xstrdup(text) : NULL;
+}
+
+/* The line's rights for this very certificate, which names itself if the line does not. */
+static struct principal *copy_for(const struct principal *line, const char *san)
+{
+	const char *client = behind(san, CLIENT_URI);
+	struct principal *p = xcalloc(1, sizeof(*p));
+	p->refs = 1;
+	p->is_cert = true;
+	p->id = xstrdup(san);
+	p->name = xstrdup(line->name ? line->name : client ? client : san);
+	p->roles = line->roles;
+	p->ends_wall_us = line->ends_wall_us;
+	p->queues = copy(line->queues);
+	p->worker = copy(line->worker);
+	return p;
+}
+
+/* The entry of one of its names: exactly one. */
+static int of_certificate(const struct auth *a, const struct stream_peer *peer, struct principal **ret, enum auth_failure *ret_why)
+{
+	if (!a->tokens || !a->tokens->n_certs) {
+		*ret = built_in(peer);
+		*ret_why = AUTH_CERT_UNKNOWN;
+		return *ret ? 0 : -1;
+	}
+	struct principal *found = NULL;
+	const char *san = NULL;
+	for (size_t i = 0; i < peer->n_sans; i++) {
+		struct principal *p = tokens_find_cert(a->tokens, peer->sans[i]);
+		if (!p)
+			continue;
+		if (found && (found != p || (!p->name && strcmp(san, peer->sans[i]) != 0))) {
+			*ret_why = AUTH_CERT_AMBIGUOUS;
+			return -1;
+		}
+		found = p;
+		san = peer->sans[i];
+	}
+	if (!found || principal_ended(found, clock_wall_us())) {
+		*ret_why = found ? AUTH_EXPIRED : AUTH_CERT_UNKNOWN;
+		return -1;
+	}
+	*ret = copy_for(found, san);
+	return 0;
+}
+
+/* ---- tokens ---- */
+
+/* The token of "Bearer TOKEN"; the scheme's case does not matter. */
+static int parse_header(const char *value, struct token *ret)
+{
+	static const char scheme[] = "bearer";
+	if (strncasecmp(value, scheme, sizeof(scheme) - 1) != 0 || value[sizeof(scheme) - 1] != ' ')
+		return -EINVAL;
+	value += sizeof(scheme) - 1;
+	while (*value == ' ')
+		value++;
+	size_t n = strlen(value);
+	while (n && value[n - 1] == ' ')
+		n--;
+	return token_parse(value, n, ret);
+}
+
+static int of_token(const struct auth *a, const char *value, struct principal **ret, enum auth_failure *ret_why)
+{
+	static const uint8_t nobody[TOKEN_DIGEST_LEN];
+	struct token t;
+	*ret_why = AUTH_MALFORMED;
+	if (parse_header(value, &t))
+		return -1;
+	struct principal *p = a->tokens ? tokens_find(a->tokens, t.id) : NULL;
+	bool same = token_same_digest(p ? p->digest : nobody, t.digest);
+	*ret_why = AUTH_UNKNOWN;
+	if (!p || !same)
+		return -1;
+	*ret_why = AUTH_EXPIRED;
+	if (principal_ended(p, clock_wall_us()))
+		return -1;
+	*ret = principal_ref(p);
+	return 0;
+}
+
+/* ---- a call ---- */
+
+static bool has_certificate(const struct stream_peer *peer)
+{
+	return peer->tls && peer->cert_not_after_wall_us;
+}
+
+/* 0 with who it is; NULL: nobody in particular, who may everything. */
+static int identify(struct auth *a, const struct grpc_request *rq, struct principal **ret, enum auth_failure *ret_why)
+{
+	*ret = NULL;
+	*ret_why = AUTH_SHOWN_TWICE;
+	if (!a->tokens && !has_certificate(rq->peer))
+		return 0;
+	if (rq->n_authorization > 1)
+		return -1;
+	if (rq->n_authorization && a->tokens)
+		return of_token(a, rq->authorization, ret, ret_why);
+	if (has_certificate(rq->peer))
+		return of_certificate(a, rq->peer, ret, ret_why);
+	*ret_why = AUTH_NOTHING_SHOWN;
+	return -1;
+}
+
+static void keep_request_id(struct auth_call *c, const char *id)
+{
+	size_t n = 0;
+	for (; id && id[n] > ' ' && id[n] < 0x7f && n < AUTH_REQUEST_ID_MAX; n++)
+		c->request_id[n] = id[n];
+	c->request_id[n] = '\0';
+}
+
+/* Of two ends, each 0 if there is none. */
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return !a ? b : !b ? a : min_i64(a, b);
+}
+
+static struct auth_call *call_new(const struct grpc_request *rq, const struct access_row *row, struct principal *who, bool by_token)
+{
+	struct auth_call *c = xcalloc(1, sizeof(*c));
+	c->who = who;
+	c->row = row;
+	c->by_token = by_token;
+	c->cert_ends_wall_us = who && has_certificate(rq->peer) ? rq->peer->cert_not_after_wall_us : 0;
+	c->ends_wall_us = earlier(who ? who->ends_wall_us : 0, c->cert_ends_wall_us);
+	snprintf(c->peer, sizeof(c->peer), "%s", rq->peer->address);
+	keep_request_id(c, rq->request_id);
+	return c;
+}
+
+int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call **ret_call, struct refusal *ret_r)
+{
+	const char *path = rq->method->path;
+	const struct access_row *row = access_find(path);
+	struct principal *who = NULL;
+	enum auth_failure why;
+	*ret_call = NULL;
+	if (!row)
+		return refuse(ret_r, STATUS_PERMISSION_DENIED, NULL, "nobody may call this: the server has no rule for it");
+	if (!(row->who & ACCESS_ANYONE) && !((row->who & ACCESS_SHOWN) && a->cfg.open_reflection)) {
+		if (identify(a, rq, &who, &why))
+			return refuse_failure(a, rq, path, why, ret_r);
+		if (who && !access_allows(row, who->roles)) {
+			int rc = refuse_role(a, rq, path, who, row->who, ret_r);
+			struct auth_call *c = row->changes && a->audit ? call_new(rq, row, who, false) : NULL;
+			if (c)
+				auth_end(a, c, STATUS_PERMISSION_DENIED);
+			else
+				principal_unref(who);
+			return rc;
+		}
+	}
+	if (who || (row->changes && a->audit))
+		*ret_call = call_new(rq, row, who, rq->n_authorization && a->tokens);
+	return 0;
+}
+
+void auth_end(struct auth *a, struct auth_call *c, enum status_code code)
+{
+	if (!c)
+		return;
+	if (c->row->changes && a->audit) {
+		const struct audit_line line = {
+			.principal = c->who ? c->who->name : "",
+			.peer = c->peer,
+			.method = c->row->path + 1,
+			.target = c->target,
+			.code = status_code_name(code),
+			.request_id = c->request_id,
+		};
+		audit_add(a->audit, &line);
+	}
+	principal_unref(c->who);
+	free(c);
+}
+
+int auth_may(struct auth *a, const struct grpc_request *rq, unsigned roles, struct refusal *ret_r)
+{
+	struct principal *who;
+	enum auth_failure why;
+	const char *path = rq->method->path;
+	if (identify(a, rq, &who, &why))
+		return refuse_failure(a, rq, path, why, ret_r);
+	int rc = !who || (who->roles & (roles | ROLE_ADMIN)) ? 0 : refuse_role(a, rq, path, who, roles, ret_r);
+	principal_unref(who);
+	return rc;
+}
+
+/* What let it in lets it in still, with the same rights. */
+static bool still_known(const struct auth *a, struct auth_call *c)
+{
+	const struct principal *now;
+	if (!a->tokens)
+		return true;
+	if (!c->by_token && !a->tokens->n_certs)
+		return true;
+	now = c->by_token ? tokens_find(a->tokens, c->who->id) : tokens_find_cert(a->tokens, c->who->id);
+	if (!now)
+		return false;
+	if (c->by_token && !token_same_digest(now->digest, c->who->digest))
+		return false;
+	c->ends_wall_us = earlier(now->ends_wall_us, c->cert_ends_wall_us);
+	struct principal named = *now;
+	if (!named.name) /* by the certificate, which is the same */
+		named.name = c->who->name;
+	return principal_same(&named, c->who);
+}
+
+bool auth_check(struct auth *a, struct auth_call *c, int64_t wall_us, struct refusal *ret_r)
+{
+	const char *text = NULL;
+	if (!c->who)
+		return true;
+	if (!still_known(a, c))
+		text = "the right to this call was taken back";
+	else if (c->ends_wall_us && wall_us >= c->ends_wall_us)
+		text = c->ends_wall_us == c->cert_ends_wall_us ? "the certificate of this call has expired: renew it"
+							       : "the token of this call has expired: renew it";
+	if (!text)
+		return true;
+	a->stats.ended_streams++;
+	log_info("auth", NULL, "%s: %s by \"%s\" ends: %s", c->peer, c->row->path + 1, c->who->name, text);
+	(void)refuse(ret_r, STATUS_UNAUTHENTICATED, NULL, "%s", text);
+	return false;
+}

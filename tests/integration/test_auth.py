@@ -1,0 +1,499 @@
+"""Who may what: tokens, roles, the matrix of every method and every role, owners, the audit, and what strangers cost."""
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import re
+import secrets
+import subprocess
+import time
+import urllib.request
+
+import grpc
+import pytest
+
+import stubs
+from cluster import BUILD, PATIENCE, wait_for
+from fake_worker import Stream
+from lone_master import Caller, LoneMaster
+from real_worker import Worker
+
+Code = grpc.StatusCode
+State = stubs.State
+ROLES = ['reader', 'submitter', 'worker', 'operator', 'admin']
+DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.RESOURCE_EXHAUSTED)
+
+
+class Tokens:
+    """A tokens file, and the secrets that it has the hashes of."""
+
+    def __init__(self, path):
+        self.path = path
+        self.lines = {}
+        path.write_text('# made by a test\n')
+
+    def add(self, name, role, token_id=None, **fields):
+        token_id = token_id or f't{len(self.lines):04}'
+        secret = secrets.token_hex(32)
+        if 'worker' in role.split(','):
+            fields.setdefault('worker', '*')
+        more = ''.join(f' {k}={v}' for k, v in fields.items())
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        self.lines[token_id] = f'token {token_id} {digest} name={name} roles={role}{more}\n'
+        self.write()
+        return f'reins_{token_id}_{secret}'
+
+    def drop(self, token):
+        del self.lines[token.split('_')[1]]
+        self.write()
+
+    def write(self):
+        self.path.write_text('# made by a test\n' + ''.join(self.lines.values()))
+
+
+@pytest.fixture(scope='module')
+def house(tmp_path_factory):
+    """One master with a token of each role, for tests that leave both as they are."""
+    folder = tmp_path_factory.mktemp('house')
+    tokens = Tokens(folder / 'tokens')
+    by_role = {role: tokens.add(role, role) for role in ROLES}
+    by_role['alice'], by_role['bob'] = tokens.add('alice', 'submitter'), tokens.add('bob', 'submitter')
+    by_role['late'] = tokens.add('late', 'admin', expires='2020-01-01')
+    by_role['narrow'] = tokens.add('narrow', 'submitter', queues='a,b')
+    master = LoneMaster(folder, tokens_file=tokens.path, audit_log=folder / 'audit').start()
+    master.tokens = by_role
+    yield master
+    master.close()
+    assert_silent(by_role.values(), master.log(), (folder / 'audit').read_text())
+
+
+@pytest.fixture
+def own(tmp_path):
+    """own(flags) -> a master with a tokens file of its own, started; master.file is it."""
+    made = []
+
+    def make(**flags):
+        file = Tokens(tmp_path / 'tokens')
+        admin = file.add('root', 'admin')
+        master = LoneMaster(tmp_path, tokens_file=file.path, **flags).start()
+        master.file, master.admin_token = file, admin
+        made.append(master)
+        return master
+
+    yield make
+    for master in made:
+        master.close()
+
+
+def assert_silent(tokens, *texts):
+    """No secret in what was written."""
+    for token in tokens:
+        for text in texts:
+            assert token.split('_')[2] not in text
+
+
+def refused(call):
+    with pytest.raises(grpc.RpcError) as e:
+        call()
+    return e.value.code(), e.value.details()
+
+
+# ---- the matrix ----
+
+def every_method():
+    """(path, the request is a stream, the reply is one) of every rpc of the contract, as the descriptors have it."""
+    pool = [stubs.tasks, stubs.worker, stubs.admin, stubs.health_pb2, stubs.every.reflection_pb2]
+    for module in pool:
+        for service in module.DESCRIPTOR.services_by_name.values():
+            for m in service.methods:
+                proto = next(x for x in _service_proto(module, service.name).method if x.name == m.name)
+                yield f'/{service.full_name}/{m.name}', proto.client_streaming, proto.server_streaming
+
+
+def _service_proto(module, name):
+    from google.protobuf import descriptor_pb2
+    file = descriptor_pb2.FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(file)
+    return next(s for s in file.service if s.name == name)
+
+
+def call_code(channel, path, from_stream, to_stream, metadata=()):
+    """The code that an empty request gets; DEADLINE_EXCEEDED: a stream that is let in and stays open."""
+    kwargs = {'timeout': 2 if from_stream or to_stream else PATIENCE, 'metadata': metadata}
+    try:
+        if from_stream:
+            list(channel.stream_stream(path)(iter([b'']), **kwargs))
+        elif to_stream:
+            list(channel.unary_stream(path)(b'', **kwargs))
+        else:
+            channel.unary_unary(path)(b'', **kwargs)
+    except grpc.RpcError as e:
+        return (e.code(), e.details())
+    return (Code.OK, '')
+
+
+def access_rules():
+    """{method: who} of the table that reinsd is built with."""
+    rules = {}
+    for line in (stubs.ROOT / 'server' / 'auth' / 'access.txt').read_text().splitlines():
+        words = line.split('#')[0].split()
+        if words:
+            rules['/' + words[0]] = words[1].split(',')
+    return rules
+
+
+def bearer(token):
+    return (('authorization', f'Bearer {token}'),)
+
+
+def test_every_method_with_every_role(house):
+    rules = access_rules()
+    channel = house.channel()
+    wrong = []
+
+    def look(method, role):
+        path, from_stream, to_stream = method
+        code, details = call_code(channel, path, from_stream, to_stream, bearer(house.tokens[role]) if role else ())
+        return path, role, code, details
+
+    methods = list(every_method())
+    assert len(methods) >= 19
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        strangers = [look(m, None) for m in methods]  # one by one: these count as failures
+        seen = list(pool.map(lambda pair: look(*pair), [(m, role) for m in methods for role in ROLES]))
+    not_served = {path for path, role, code, details in seen if code == Code.UNIMPLEMENTED and details == 'unknown method'}
+    for path, role, code, details in strangers + seen:
+        if path in not_served:
+            continue
+        who = rules[path]
+        if who == ['anyone']:
+            want = True
+        elif role is None:
+            want = Code.UNAUTHENTICATED
+        else:
+            want = True if role == 'admin' or role in who or who in (['known'], ['shown']) else Code.PERMISSION_DENIED
+        good = code not in DENIED if want is True else code in (want, Code.RESOURCE_EXHAUSTED if role is None else want)
+        if not good:
+            wrong.append((path, role, code, details))
+    assert not wrong, wrong
+    assert len(seen) - 5 * len(not_served) >= 5 * 13
+
+
+def test_what_the_table_must_say():
+    """Said once more, apart from the table itself."""
+    rules = access_rules()
+    changing = [m for m in rules if re.search('/(Submit|Cancel|Retry|Drain|Pause|Resume|Session)', m)]
+    assert changing and not [m for m in changing if 'reader' in rules[m]]
+    assert [m for m, who in rules.items() if 'worker' in who] == ['/reins.v1.WorkerService/Session']
+    assert {m.split('/')[1] for m, who in rules.items() if 'anyone' in who} == {'grpc.health.v1.Health'}
+    assert not [m for m in rules if '/Submit' in m and 'operator' in rules[m]]
+
+
+@pytest.mark.parametrize('table, rpc, said', [
+    ('', 'x.S/M', 'no line for x.S/M'), ('x.S/M reader\ny.T/N reader\n', 'x.S/M', 'no rpc of proto/ is called y.T/N'),
+    ('x.S/M\n', 'x.S/M', 'is meant'), ('x.S/M boss\n', 'x.S/M', '"boss" is neither a role'),
+    ('x.S/M reader\nx.S/M admin\n', 'x.S/M', 'has a line already'), ('x.S/M reader changed\n', 'x.S/M', 'is meant')])
+def test_a_missing_row_breaks_the_build(tmp_path, table, rpc, said):
+    from google.protobuf import descriptor_pb2
+    files = descriptor_pb2.FileDescriptorSet()
+    package, rest = rpc.split('.')
+    service, method = rest.split('/')
+    files.file.add(name='x.proto', package=package).service.add(name=service).method.add(name=method)
+    (tmp_path / 'set').write_bytes(files.SerializeToString())
+    (tmp_path / 'table').write_text(table)
+    done = subprocess.run(['python3', stubs.ROOT / 'server' / 'auth' / 'access.py', tmp_path / 'table', tmp_path / 'set', tmp_path / 'out'],
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and said in done.stderr, done
+    assert not (tmp_path / 'out').exists()
+
+
+# ---- who calls ----
+
+def info(house, metadata):
+    stub = stubs.admin_grpc.AdminServiceStub(house.channel())
+    return stub.GetServerInfo(stubs.admin.GetServerInfoRequest(), metadata=metadata, timeout=PATIENCE)
+
+
+def test_what_is_shown(own):
+    house = own()
+    good = house.admin_token
+    other = house.file.add('late', 'admin', expires='2020-01-01')
+    house.hang_up()
+    unknown = 'reins_zzzz_' + '0' * 64
+    wrong = good[:-1] + ('0' if good[-1] != '0' else '1')
+    for scheme in ('Bearer', 'bearer', 'BEARER'):
+        assert info(house, (('authorization', f'{scheme} {good}'),)).version
+    texts = set()
+    for token in (unknown, wrong, other, good.upper(), good + 'x', 'x'):
+        code, text = refused(lambda t=token: info(house, bearer(t)))
+        assert code == Code.UNAUTHENTICATED, (token, code, text)
+        texts.add(text)
+    assert texts == {'the token is not known, or has expired'}
+    code, text = refused(lambda: info(house, ()))
+    assert code == Code.UNAUTHENTICATED and 'authorization: Bearer TOKEN' in text
+    code, text = refused(lambda: info(house, bearer(good) + bearer(good)))
+    assert code == Code.UNAUTHENTICATED and text == 'more than one authorization header'
+    code, text = refused(lambda: info(house, (('authorization', f'Basic {good}'),)))
+    assert code == Code.UNAUTHENTICATED
+    assert_silent([good, other, unknown], house.log())
+
+
+def test_without_tokens_nobody_is_asked(tmp_path):
+    master = LoneMaster(tmp_path).start()
+    try:
+        t = Caller(master.channel()).submit()
+        assert t.owner == '' and Caller(master.channel(), 'anything').submit().id
+    finally:
+        master.close()
+
+
+@pytest.mark.parametrize('flags, said', [
+    ({'listen': '0.0.0.0:{port}', 'tokens-file': '{tokens}'}, 'whoever is on the way can read the tokens'),
+    ({'listen': '0.0.0.0:{port}'}, 'anybody who reaches it'),
+    ({'tokens-file': '/nowhere/tokens'}, '/nowhere/tokens: No such file'),
+    ({'tokens-file': '{bad}'}, 'line 2: roles: "king" is none'),
+    ({'tokens-file': '{open}'}, 'anybody may write it'),
+    ({'audit-log': '/nowhere/audit'}, '/nowhere/audit: No such file'),
+])
+def test_refused_at_start(tmp_path, flags, said):
+    Tokens(tmp_path / 'tokens')
+    (tmp_path / 'bad').write_text(f'# x\ntoken abcd {"0" * 64} name=x roles=king\n')
+    Tokens(tmp_path / 'open').path.chmod(0o666)
+    places = {'port': LoneMaster(tmp_path).port, **{k: tmp_path / k for k in ('tokens', 'bad', 'open')}}
+    words = [f'--{k}={v.format(**places)}' for k, v in flags.items()]
+    done = subprocess.run([BUILD / 'server' / 'reinsd', f'--store=sqlite:{tmp_path}/db', *words], capture_output=True, text=True,
+                          timeout=PATIENCE)
+    assert done.returncode == 64 and said in done.stderr, done
+
+
+# ---- whose ----
+
+def test_owners(house):
+    alice, bob = (Caller(house.channel(), house.tokens[n]) for n in ('alice', 'bob'))
+    reader, operator = (Caller(house.channel(), house.tokens[n]) for n in ('reader', 'operator'))
+    T = stubs.tasks
+    t = alice.submit(payload=b'secret', env={'KEY': 'word'}, name='hers')
+    assert t.owner == 'alice'
+    for caller in (alice, reader, operator):
+        seen = caller.tasks.GetTask(T.GetTaskRequest(task_id=t.id))
+        assert (seen.owner, seen.spec.payload, dict(seen.spec.env)) == ('alice', b'secret', {'KEY': 'word'})
+    seen = bob.tasks.GetTask(T.GetTaskRequest(task_id=t.id))
+    assert (seen.owner, seen.spec.name, seen.spec.payload, dict(seen.spec.env)) == ('alice', 'hers', b'', {})
+    full = T.ListTasksRequest(view=stubs.task.TASK_VIEW_FULL)
+    assert {x.id: x.spec.payload for x in bob.tasks.ListTasks(full).tasks}[t.id] == b''
+    assert {x.id: x.spec.payload for x in alice.tasks.ListTasks(full).tasks}[t.id] == b'secret'
+    for call in (lambda: bob.tasks.CancelTask(T.CancelTaskRequest(task_id=t.id)),
+                 lambda: bob.tasks.RetryTask(T.RetryTaskRequest(task_id=t.id)),
+                 lambda: list(bob.tasks.ReadLogs(T.ReadLogsRequest(task_id=t.id))),
+                 lambda: bob.tasks.ReadMetrics(T.ReadMetricsRequest(task_id=t.id))):
+        code, text = refused(call)
+        assert code == Code.PERMISSION_DENIED and 'not yours' in text, text
+    code, _ = refused(lambda: bob.tasks.CancelTask(T.CancelTaskRequest(task_id='0' * 8 + '-0000-7000-8000-' + '0' * 12)))
+    assert code == Code.NOT_FOUND
+    assert reader.tasks.GetTask(T.GetTaskRequest(task_id=t.id)).state == State.PENDING
+    assert alice.tasks.CancelTask(T.CancelTaskRequest(task_id=t.id)).state == State.CANCELLED
+    assert alice.tasks.RetryTask(T.RetryTaskRequest(task_id=t.id)).state == State.PENDING
+    assert operator.tasks.CancelTask(T.CancelTaskRequest(task_id=t.id)).state == State.CANCELLED
+    assert refused(lambda: operator.submit())[0] == Code.PERMISSION_DENIED
+
+
+def test_queues(house):
+    narrow = Caller(house.channel(), house.tokens['narrow'])
+    assert narrow.submit(queue='b').owner == 'narrow'
+    for queue in ('c', '', 'a,b'):
+        code, text = refused(lambda q=queue: narrow.submit(queue=q))
+        assert code == (Code.INVALID_ARGUMENT if ',' in queue else Code.PERMISSION_DENIED), text
+    code, text = refused(lambda: narrow.tasks.SubmitTasks(stubs.tasks.SubmitTasksRequest(requests=[
+        stubs.tasks.SubmitTaskRequest(spec=stubs.task.TaskSpec(command=['x'], queue=q)) for q in ('a', 'c')])))
+    assert code == Code.PERMISSION_DENIED and text.startswith('requests[1].spec.queue: ')
+
+
+# ---- workers ----
+
+def test_a_worker_has_its_own_id(own, tmp_path):
+    master = own()
+    token = master.file.add('gpu-1', 'worker', worker='gpu-1', queues='a,default')
+    master.hang_up()
+    submitter = Caller(master.channel(), master.admin_token)
+    (tmp_path / 'w').mkdir()
+    w = Worker(BUILD, tmp_path / 'w', master.address, id='gpu-2', queues='a')
+    w.env['REINS_TOKEN'] = token
+    try:
+        w.start()
+        wait_for(lambda: 'may work as gpu-1, not as "gpu-2"' in w.log(), w.log)
+        w.stop()
+        w.command = [c.replace('--id=gpu-2', '--id=gpu-1') for c in w.command if '--queues' not in c]
+        w.state.rename(tmp_path / 'old')
+        w.start()
+        wait_for(lambda: 'may not work for every queue' in w.log(), w.log)
+        w.stop()
+        w.command.append('--queues=a,default')
+        w.start()
+        done = submitter.tasks.GetTask(stubs.tasks.GetTaskRequest(task_id=submitter.submit().id, wait={'seconds': 20}))
+        assert (done.state, done.worker_id, done.owner) == (State.COMPLETED, 'gpu-1', 'root')
+    finally:
+        w.stop()
+    assert_silent([token, master.admin_token], w.log(), master.log())
+
+
+# ---- the file is read again ----
+
+def test_revocation_reaches_open_streams(own):
+    master = own()
+    worker, reader = master.file.add('w', 'worker'), master.file.add('r', 'reader')
+    stays = master.file.add('s', 'reader')
+    assert 'tokens read again' in master.hang_up()
+    root = Caller(master.channel(), master.admin_token)
+    t = root.submit()
+    session = master.channel().stream_stream('/reins.v1.WorkerService/Session')(iter(lambda: time.sleep(PATIENCE), 0), metadata=bearer(worker))
+    follows = [Caller(master.channel(), token).tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
+               for token in (reader, stays)]
+    waits = Caller(master.channel(), reader).tasks.GetTask.future(stubs.tasks.GetTaskRequest(task_id=t.id, wait={'seconds': 25}))
+    session.initial_metadata()
+    wait_for(lambda: open_calls(master) == 4, lambda: master.log())
+    master.file.path.write_text('token broken\n')
+    said = master.hang_up()
+    assert 'the old tokens stay in use' in said and 'line 1: ' in said
+    assert not session.done() and not any(f.done() for f in follows) and not waits.done()
+    master.file.drop(worker)
+    master.file.drop(reader)
+    begun = time.monotonic()
+    master.hang_up()
+    for call in (session, follows[0], waits):
+        wait_for(call.done, lambda: master.log())
+        assert call.code() == Code.UNAUTHENTICATED and call.details() == 'the right to this call was taken back'
+    assert time.monotonic() - begun < 5
+    assert not follows[1].done()
+    assert refused(lambda: Caller(master.channel(), reader).tasks.ListTasks(stubs.tasks.ListTasksRequest()))[0] == Code.UNAUTHENTICATED
+    assert_silent([worker, reader, stays], master.log())
+
+
+def open_calls(master):
+    request = urllib.request.Request(f'http://{master.address}/metrics', headers={'authorization': f'Bearer {master.admin_token}'})
+    text = urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
+    return sum(int(n) for n in re.findall(r'^reins_rpc_in_flight{.*} (\d+)$', text, re.M))
+
+
+def test_a_token_that_ends_ends_its_stream(own):
+    master = own()
+    soon = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 2))
+    token = master.file.add('short', 'reader', expires=soon)
+    master.hang_up()
+    t = Caller(master.channel(), master.admin_token).submit()
+    call = Caller(master.channel(), token).tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
+    wait_for(call.done)
+    assert call.code() == Code.UNAUTHENTICATED and 'has expired' in call.details()
+
+
+# ---- the audit ----
+
+def test_the_audit(house):
+    alice, bob = (Caller(house.channel(), house.tokens[n]) for n in ('alice', 'bob'))
+    audit = house.folder / 'audit'
+    before = len(audit.read_text().splitlines())
+    request = stubs.tasks.SubmitTaskRequest(spec=stubs.task.TaskSpec(command=['/bin/true'], payload=b'private'))
+    t = alice.tasks.SubmitTask(request, metadata=(('x-request-id', 'r-1'),)).task
+    refused(lambda: bob.tasks.CancelTask(stubs.tasks.CancelTaskRequest(task_id=t.id)))
+    alice.tasks.GetTask(stubs.tasks.GetTaskRequest(task_id=t.id))
+    alice.tasks.CancelTask(stubs.tasks.CancelTaskRequest(task_id=t.id))
+    refused(lambda: Caller(house.channel(), house.tokens['reader']).submit())
+
+    def lines():
+        return [json.loads(x) for x in audit.read_text().splitlines()[before:]]
+
+    wait_for(lambda: len(lines()) >= 4, lines)
+    seen = [(x['principal'], x['method'].split('/')[1], x['target'], x['code'], x['request_id']) for x in lines()]
+    assert seen == [('alice', 'SubmitTask', f'task={t.id}', 'OK', 'r-1'),
+                    ('bob', 'CancelTask', f'task={t.id}', 'PERMISSION_DENIED', ''),
+                    ('alice', 'CancelTask', f'task={t.id}', 'OK', ''),
+                    ('reader', 'SubmitTask', '', 'PERMISSION_DENIED', '')]
+    assert all(re.fullmatch(r'127\.0\.0\.1:\d+', x['peer']) and x['time'].endswith('Z') for x in lines())
+    audit.rename(house.folder / 'audit.1')
+    house.hang_up()
+    t = alice.submit()
+    wait_for(lambda: t.id in audit.read_text())
+    audit.write_text((house.folder / 'audit.1').read_text() + audit.read_text())
+
+
+# ---- what strangers cost ----
+
+def test_a_thousand_bad_tokens(own):
+    master = own()
+    call = master.channel().unary_unary('/reins.v1.AdminService/GetServerInfo')
+    guesses = ['reins_guess_' + secrets.token_hex(32) for _ in range(1000)]
+    before = len(master.log())
+    codes = []
+    for guess in guesses:
+        with pytest.raises(grpc.RpcError) as e:
+            call(b'', metadata=bearer(guess), timeout=PATIENCE)
+        codes.append(e.value.code())
+    assert codes.count(Code.UNAUTHENTICATED) >= 10 and codes.count(Code.RESOURCE_EXHAUSTED) >= 500
+    assert set(codes) == {Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED}
+    assert len(master.log()) - before < 20000, master.log()[before:]
+    assert Caller(master.channel(), master.admin_token).submit().id  # from the same address
+    assert_silent(guesses, master.log())
+
+
+def test_bodies_of_strangers_are_not_kept(own):
+    master = own()
+    Caller(master.channel(), master.admin_token).submit()
+    body = b'x' * (4 << 20)
+    before = master.rss()
+
+    def send(_):
+        call = master.channel().unary_unary('/reins.v1.TaskService/SubmitTask')
+        with pytest.raises(grpc.RpcError) as e:
+            call(body, timeout=PATIENCE)
+        return e.value.code()
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        codes = set(pool.map(send, range(16)))
+    assert codes <= set(DENIED) and Code.UNAUTHENTICATED in codes, codes
+    assert master.rss() - before < 8 << 20
+
+
+# ---- reins token ----
+
+def reins(*words, **kwargs):
+    return subprocess.run([BUILD / 'client' / 'reins', *map(str, words)], capture_output=True, text=True, timeout=PATIENCE, **kwargs)
+
+
+def test_reins_token(own, tmp_path):
+    master = own()
+    file = master.file.path
+    file.chmod(0o640)
+    made = reins('token', 'new', '--name', 'carol', '--role', 'reader,submitter', '--expires', '1h', '--file', file)
+    assert made.returncode == 0 and re.fullmatch(r'reins_[a-z2-7]{10}_[0-9a-f]{64}\n', made.stdout), made
+    assert made.stdout.strip() not in made.stderr and file.stat().st_mode & 0o777 == 0o640
+    assert made.stdout.strip().split('_')[2] not in file.read_text() and '# made by a test' in file.read_text()
+    token_id = made.stdout.split('_')[1]
+    master.hang_up()
+    env = {'REINS_SERVER': master.address, 'REINS_TOKEN': made.stdout.strip()}
+    done = reins('submit', '--', 'true', env=env)
+    assert done.returncode == 0, done
+    assert reins('status', done.stdout.strip(), env=env).returncode == 0
+    assert reins('workers', env={**env, 'REINS_TOKEN': 'reins_nobody_1'}).returncode == 77
+    done = reins('drain', 'w1', env=env)
+    assert done.returncode == 77 and 'it takes one of the roles operator,admin; yours: reader,submitter' in done.stderr, done
+    assert f'{token_id}    carol' in re.sub(' +', '    ', reins('token', 'list', '--file', file).stdout)
+    assert reins('token', 'revoke', token_id, '--file', file).returncode == 0
+    master.hang_up()
+    assert reins('list', env=env).returncode == 77
+    assert reins('token', 'revoke', token_id, '--file', file).returncode == 1
+    fresh = reins('token', 'new', '--name', 'w1', '--role', 'worker', '--file', tmp_path / 'new')
+    assert fresh.returncode == 0 and (tmp_path / 'new').stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / 'new').read_text().endswith(' name=w1 roles=worker worker=w1\n')
+
+
+@pytest.mark.parametrize('words, said', [
+    ([], 'new, list or revoke'), (['new'], '--name is missing'), (['new', '--name', 'x'], '--role is missing'),
+    (['new', '--name', 'x y', '--role', 'reader'], 'key=value'), (['new', '--name', 'x', '--role', 'king'], '"king"'),
+    (['list'], '--file is missing'), (['revoke', '--file', '/x'], 'which?')])
+def test_reins_token_is_misused(words, said):
+    done = reins('token', *words)
+    assert done.returncode == 64 and said in done.stderr, done
+
+
+def test_no_file_of_ours_holds_a_secret():
+    for path in [*pathlib.Path(stubs.ROOT / 'docs').glob('*.md'), stubs.ROOT / 'README.md']:
+        assert not re.search(r'reins_[a-z0-9]{4,32}_[0-9a-f]{64}', path.read_text()), path
