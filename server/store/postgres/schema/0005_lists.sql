@@ -1,4 +1,4 @@
--- Version 4: lists by filters, and queues that are paused.
+-- Version 5: lists by filters, and queues that are paused.
 
 -- Rows of `task` are never changed, so these cost a task's insert and nothing later.  Few of many are asked for by queue and by
 -- name; tasks without a name are not in the second.
