@@ -83,8 +83,10 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 		fprintf(stderr, "%s: %s\n", cli->name, e->message);
 		return cli_exit_code(e);
 	}
-	fprintf(stderr, "%s: %s%s%s\n", cli->name, e->connection ? "" : status_code_name(e->code),
-		e->connection ? "" : ": ", e->message);
+	const char *code = e->connection ? "" : status_code_name(e->code);
+	bool more = *code && e->reason[0];
+	fprintf(stderr, "%s: %s%s%s%s%s%s\n", cli->name, code, more ? " (" : "", more ? e->reason : "", more ? ")" : "",
+		*code ? ": " : "", e->message);
 	if (e->code == STATUS_UNAVAILABLE && e->retry_after_ms) {
 		fprintf(stderr, "  nothing is lost; try again in %.1f s\n", (double)e->retry_after_ms / 1000);
 		return EXIT_UNAVAILABLE;

@@ -37,6 +37,7 @@ struct client_config {
 struct client_error {
 	enum status_code code;  /* STATUS_OK: it did not */
 	char message[2048];     /* for a person: the server's text with the fields at fault; valid UTF-8, no control characters */
+	char reason[48];        /* of google.rpc.ErrorInfo (docs/errors.md), when it says more than the code; else "" */
 	int64_t retry_after_ms; /* > 0: the server says when to try again */
 	bool connection;        /* there was no answer: the text is about the connection */
 	bool interrupted;       /* by client_interrupt; code is STATUS_CANCELLED */

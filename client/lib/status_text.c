@@ -57,6 +57,53 @@ static void add_bad_request(const Google__Protobuf__Any *any, struct client_erro
 	pb_free(bad);
 }
 
+/* What the code says anyway is left out. */
+static bool says_more(const char *reason, enum status_code code)
+{
+	struct refusal bare, field;
+	(void)refuse(&bare, code, NULL, " ");
+	(void)refuse(&field, code, "field", " ");
+	return strcmp(reason, reason_name(bare.reason)) != 0 && strcmp(reason, reason_name(field.reason)) != 0;
+}
+
+/* " (key value)", if the message has not said it. */
+static void add_pair(struct client_error *e, const char *key, const char *value)
+{
+	if (!*value || strstr(e->message, value))
+		return;
+	append(e, " (");
+	append(e, key);
+	append(e, *key ? " " : "");
+	append(e, value);
+	append(e, ")");
+}
+
+static void add_error_info(const Google__Protobuf__Any *any, struct client_error *e)
+{
+	struct refusal r;
+	Google__Rpc__ErrorInfo *info = pb_unpack(&google__rpc__error_info__descriptor, any->value.data, any->value.len, NULL, &r);
+	if (!info)
+		return;
+	for (size_t i = 0; i < info->n_metadata && i < 8; i++)
+		add_pair(e, info->metadata[i]->key, info->metadata[i]->value);
+	if (says_more(info->reason, e->code)) {
+		char clean[sizeof e->message];
+		status_text_clean(info->reason, clean, sizeof clean);
+		snprintf(e->reason, sizeof e->reason, "%.*s", (int)sizeof e->reason - 1, clean);
+	}
+	pb_free(info);
+}
+
+static void add_resource_info(const Google__Protobuf__Any *any, struct client_error *e)
+{
+	struct refusal r;
+	Google__Rpc__ResourceInfo *info =
+		pb_unpack(&google__rpc__resource_info__descriptor, any->value.data, any->value.len, NULL, &r);
+	if (info)
+		add_pair(e, info->resource_type, info->resource_name);
+	pb_free(info);
+}
+
 static void add_retry_info(const Google__Protobuf__Any *any, struct client_error *e)
 {
 	struct refusal r;
@@ -84,6 +131,10 @@ void status_text(const struct grpc_status *status, struct client_error *ret)
 			add_bad_request(any, &e);
 		else if (!strcmp(type, "google.rpc.RetryInfo"))
 			add_retry_info(any, &e);
+		else if (!strcmp(type, "google.rpc.ErrorInfo"))
+			add_error_info(any, &e);
+		else if (!strcmp(type, "google.rpc.ResourceInfo"))
+			add_resource_info(any, &e);
 	}
 	pb_free(rich);
 	if (!e.message[0] && e.code != STATUS_OK)

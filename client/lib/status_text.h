@@ -5,7 +5,8 @@
 #include "client/lib/client.h"
 #include "common/grpc/grpc.h"
 
-/* Message, then the fields of google.rpc.BadRequest that the message does not name; RetryInfo into retry_after_ms.
+/* Message, then what it does not name of google.rpc.BadRequest's fields, ErrorInfo's metadata and ResourceInfo; RetryInfo into
+ * retry_after_ms, ErrorInfo's reason into reason.
  * Details that cannot be read are left out: the message is what counts. */
 void status_text(const struct grpc_status *status, struct client_error *ret);
 /* Valid UTF-8 without control characters (each becomes a blank). */

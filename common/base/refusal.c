@@ -64,9 +64,8 @@ static void copy(char *to, size_t cap, const char *fmt, ...)
 	va_end(ap);
 }
 
-int refuse(struct refusal *r, enum status_code code, const char *field, const char *fmt, ...)
+int refuse_v(struct refusal *r, enum status_code code, const char *field, const char *fmt, va_list ap)
 {
-	va_list ap;
 	r->code = code;
 	r->reason = (size_t)code < ARRAY_LEN(of_code) ? of_code[code] : REASON_NONE;
 	if (code == STATUS_INVALID_ARGUMENT && field && *field)
@@ -76,8 +75,15 @@ int refuse(struct refusal *r, enum status_code code, const char *field, const ch
 	r->resource_name[0] = 0;
 	r->n_more = 0;
 	copy(r->field, sizeof(r->field), "%s", field ? field : "");
-	va_start(ap, fmt);
 	print(r->message, sizeof(r->message), fmt, ap);
+	return -1;
+}
+
+int refuse(struct refusal *r, enum status_code code, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	(void)refuse_v(r, code, field, fmt, ap);
 	va_end(ap);
 	return -1;
 }

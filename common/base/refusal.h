@@ -3,6 +3,8 @@
 #ifndef REINS_REFUSAL_H
 #define REINS_REFUSAL_H
 
+#include <stdarg.h>
+
 #include "common/base/base.h"
 
 enum status_code {
@@ -87,6 +89,8 @@ struct refusal {
 /* Fills *r and returns -1, so that `return refuse(r, …)` reads well.  `field` may be NULL.  The reason is the one that goes
  * with the code, FIELD_INVALID with a field.  A text that has no room is cut between characters. */
 int refuse(struct refusal *r, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
+int refuse_v(struct refusal *r, enum status_code code, const char *field, const char *fmt, va_list ap)
+	__attribute__((format(printf, 4, 0)));
 /* To be called after refuse; all return -1 too. */
 int refuse_reason(struct refusal *r, enum reason reason);
 int refuse_resource(struct refusal *r, const char *type, const char *name);

@@ -28,10 +28,13 @@ static size_t taken(const struct grpc_call *c, const struct framing_message *m)
 
 static void refuse_frame(struct grpc_call *c, int err, const struct framing_message *m)
 {
-	char text[128];
+	struct refusal r;
 	if (err == -EMSGSIZE) {
-		snprintf(text, sizeof(text), "message of %u bytes; the limit is %zu", m->declared, c->max_message);
-		call_refuse(c, STATUS_RESOURCE_EXHAUSTED, text);
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %u bytes; the limit is %zu", m->declared, c->max_message);
+		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
+		(void)refuse_more(&r, "size", "%u", m->declared);
+		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_end(c, &r, false);
 	} else {
 		call_refuse(c, c->reply.dialect->corrupt, "the flags of a message are neither 0 nor 1");
 	}
@@ -51,8 +54,12 @@ static bool inflate_message(struct grpc_call *c, struct framing_message *m)
 	buf_clear(b);
 	int rc = gzip_inflate(m->data, m->len, c->max_message, b);
 	if (rc == -EMSGSIZE) {
-		snprintf(text, sizeof(text), "message of more than %zu bytes when decompressed, which is the limit", c->max_message);
-		call_refuse(c, STATUS_RESOURCE_EXHAUSTED, text);
+		struct refusal r;
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL,
+			     "message of more than %zu bytes when decompressed, which is the limit", c->max_message);
+		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
+		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_end(c, &r, false);
 	} else if (rc == -ENOMEM) {
 		call_refuse(c, STATUS_UNAVAILABLE, "out of memory");
 	} else if (rc) {

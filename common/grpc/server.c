@@ -270,11 +270,14 @@ static void on_drain_deadline(struct loop_timer *t)
 	}
 	srv->drain_cut = true;
 	loop_timer_set(t, loop_now_mono_ns(srv->loop) + NS_PER_S);
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the server is shutting down");
+	(void)refuse_reason(&r, REASON_MASTER_STOPPING);
+	r.retry_after_ms = 1000;
 	list_each(it, &srv->conns) {
 		struct server_conn *sc = container_of(it, struct server_conn, node);
 		list_each(call, &sc->calls)
-			call_refuse(container_of(call, struct grpc_call, node), STATUS_UNAVAILABLE,
-					   "the server is shutting down");
+			call_end(container_of(call, struct grpc_call, node), &r, false);
 		h2_drain_finish(sc->base.h2);
 		conn_mark(&sc->base);
 	}

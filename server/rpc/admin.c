@@ -16,7 +16,7 @@ static void reply_message(struct grpc_call *call, const void *message)
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
 	if (pb_pack(message, &b))
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(call, "no room for the reply");
 	else
 		rpc_reply(call, &b);
 	buf_done(&b);

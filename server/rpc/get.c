@@ -90,7 +90,7 @@ static void reply_task(struct get_call *g)
 	if (rc == 0 && g->metrics.ret_n)
 		rc = view_metrics(g->metrics.ret_items, g->metrics.ret_n, &b);
 	if (rc)
-		rpc_refuse(g->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(g->call, "no room for the reply");
 	else
 		rpc_reply(g->call, &b);
 	buf_done(&b);
@@ -132,7 +132,7 @@ static void on_read(struct store_op *op)
 	if (op->result != STORE_OK) {
 		rpc_refuse_store(g->call, op);
 	} else if (!g->get.ret_found) {
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->get.id);
 	} else if (g->then) {
 		void (*then)(struct get_call *) = g->then;
 		g->then = NULL;
@@ -143,8 +143,8 @@ static void on_read(struct store_op *op)
 			return;
 		}
 	} else if (g->cancelling && (g->get.ret_task.state == STORE_COMPLETED || g->get.ret_task.state == STORE_FAILED)) {
-		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id", "task_id: the task is %s already",
-			   g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED");
+		const char *state = g->get.ret_task.state == STORE_COMPLETED ? "COMPLETED" : "FAILED";
+		rpc_refuse_state(g->call, &g->get.id, state, "task_id", "task_id: the task is %s already", state);
 	} else if (!store_state_is_final(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
 		store_op_done_fields(op);
 		rpc_store_end(g->call);
@@ -269,7 +269,7 @@ static void on_cancelled(struct store_op *op)
 		rpc_refuse_store(g->call, op);
 		get_over(g);
 	} else if (g->cancel.ret_verdict == STORE_CANCEL_NOT_FOUND) {
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->cancel.id);
 		get_over(g);
 	} else {
 		g->cancelling = g->cancel.ret_verdict == STORE_CANCEL_TERMINAL;
@@ -320,12 +320,12 @@ static void refuse_retry(struct get_call *g)
 		return;
 	case STORE_RETRY_COMPLETED:
 	case STORE_RETRY_NOT_ENDED:
-		rpc_refuse(g->call, STATUS_FAILED_PRECONDITION, "task_id",
-			   "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
-			   states[o->ret_state], (int)o->ret_attempt);
+		rpc_refuse_state(g->call, &o->id, states[o->ret_state], "task_id",
+				 "task_id: the task is %s (attempt %d); only one that is FAILED or CANCELLED can be retried",
+				 states[o->ret_state], (int)o->ret_attempt);
 		return;
 	default:
-		rpc_refuse(g->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(g->call, &g->retry.id);
 	}
 }
 

@@ -82,7 +82,7 @@ void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len)
 		(void)refuse_resource(&r, "service", req->service);
 		grpc_call_finish(call, &r);
 	} else if (encode(status_of(rpc_of(call), kind), &b)) {
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(call, "no room for the reply");
 	} else {
 		rpc_reply(call, &b);
 	}

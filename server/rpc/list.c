@@ -78,7 +78,7 @@ static void on_listed(struct store_op *op)
 	} else if (op->result != STORE_OK) {
 		rpc_refuse_store(l->call, op);
 	} else if (add_tasks(l, &b, &n)) {
-		rpc_refuse(l->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+		rpc_refuse_room(l->call, "no room for the page; ask for a smaller page_size");
 	} else {
 		char token[80] = "", id[UUID_TEXT_LEN + 1];
 		if (n > 0 && (l->list.ret_more || n < l->list.ret_n)) {
@@ -86,7 +86,7 @@ static void on_listed(struct store_op *op)
 			snprintf(token, sizeof(token), TOKEN_PREFIX "%08x:%s", l->fingerprint, id);
 		}
 		if (wire_put_text(&b, 2, token))
-			rpc_refuse(l->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page");
+			rpc_refuse_room(l->call, "no room for the page");
 		else
 			rpc_reply(l->call, &b);
 	}

@@ -108,8 +108,12 @@ static void on_patience(struct loop_timer *t)
 		block(l);
 		return;
 	}
-	rpc_refuse(l->call, STATUS_RESOURCE_EXHAUSTED, NULL, "nothing of the log was taken for %d s; read on from offset %lld",
-		   (int)(PATIENCE_NS / NS_PER_S), (long long)l->offset);
+	struct refusal r;
+	(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "nothing of the log was taken for %d s; read on from offset %lld",
+		     (int)(PATIENCE_NS / NS_PER_S), (long long)l->offset);
+	(void)refuse_reason(&r, REASON_READER_TOO_SLOW);
+	(void)refuse_more(&r, "offset", "%lld", (long long)l->offset);
+	grpc_call_finish(l->call, &r);
 	logs_over(l);
 }
 
@@ -314,7 +318,7 @@ static void on_looked(struct store_op *op)
 		return;
 	}
 	if (!l->get.ret_found) {
-		rpc_refuse(l->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(l->call, &l->get.id);
 		logs_over(l);
 		return;
 	}
@@ -323,10 +327,7 @@ static void on_looked(struct store_op *op)
 		return;
 	}
 	if (l->attempt > t->core.attempt) {
-		if (t->core.attempt)
-			rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: this task has attempts 1 to %d", t->core.attempt);
-		else
-			rpc_refuse(l->call, STATUS_NOT_FOUND, "attempt", "attempt: this task has had no attempt yet");
+		rpc_refuse_no_attempt(l->call, &l->get.id, t->core.attempt);
 		logs_over(l);
 		return;
 	}

@@ -111,7 +111,7 @@ static void reply(struct metrics_call *m)
 	struct buf b;
 	buf_init(&b, REPLY_MAX);
 	if (encode(m, &b))
-		rpc_refuse(m->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+		rpc_refuse_room(m->call, "no room for the reply");
 	else
 		rpc_reply(m->call, &b);
 	buf_done(&b);
@@ -150,11 +150,11 @@ static void on_task(struct store_op *op)
 	} else if (op->result != STORE_OK) {
 		rpc_refuse_store(m->call, op);
 	} else if (!m->get.ret_found) {
-		rpc_refuse(m->call, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+		rpc_refuse_no_task(m->call, &m->get.id);
 	} else if (!rpc_must(m->call, t->owner, RPC_READ)) {
 		/* freed below */
 	} else if (m->req->attempt > t->core.attempt) {
-		rpc_refuse(m->call, STATUS_NOT_FOUND, "attempt", "attempt: the task has had %d attempts", t->core.attempt);
+		rpc_refuse_no_attempt(m->call, &m->get.id, t->core.attempt);
 	} else {
 		bool final = store_state_is_final(t->state);
 		m->attempt = m->req->attempt ? m->req->attempt : t->core.attempt;

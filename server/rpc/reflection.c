@@ -184,7 +184,7 @@ static void send_answer(struct reflection *s, const struct buf *b)
 		grpc_call_pause(s->call, true);
 	}
 	if (rc && rc != -EPIPE)
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the answer");
+		rpc_refuse_room(s->call, "no room for the answer");
 }
 
 void reflection_on_message(struct grpc_call *call, const uint8_t *data, size_t len)
@@ -203,7 +203,7 @@ void reflection_on_message(struct grpc_call *call, const uint8_t *data, size_t l
 	if (rc == 0)
 		send_answer(s, &b);
 	else
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the answer");
+		rpc_refuse_room(call, "no room for the answer");
 	buf_done(&b);
 	pb_free(q);
 	expect(s);

@@ -83,12 +83,70 @@ struct rpc *rpc_of(struct grpc_call *call)
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...)
 {
 	struct refusal r;
-	char text[sizeof(r.message)];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	(void)refuse_v(&r, code, field, fmt, ap);
 	va_end(ap);
-	(void)refuse(&r, code, field, "%s", text);
+	grpc_call_finish(call, &r);
+}
+
+static void about_task(struct refusal *r, const struct uuid *id)
+{
+	char text[UUID_TEXT_LEN + 1];
+	uuid_format(id, text);
+	(void)refuse_resource(r, "task", text);
+}
+
+void rpc_refuse_no_task(struct grpc_call *call, const struct uuid *id)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	(void)refuse_reason(&r, REASON_TASK_NOT_FOUND);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_no_attempt(struct grpc_call *call, const struct uuid *id, int attempts)
+{
+	struct refusal r;
+	if (attempts)
+		(void)refuse(&r, STATUS_NOT_FOUND, "attempt", "attempt: this task has attempts 1 to %d", attempts);
+	else
+		(void)refuse(&r, STATUS_NOT_FOUND, "attempt", "attempt: this task has had no attempt yet");
+	(void)refuse_reason(&r, REASON_ATTEMPT_NOT_FOUND);
+	(void)refuse_more(&r, "attempts", "%d", attempts);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_state(struct grpc_call *call, const struct uuid *id, const char *state, const char *field, const char *fmt, ...)
+{
+	struct refusal r;
+	va_list ap;
+	va_start(ap, fmt);
+	(void)refuse_v(&r, STATUS_FAILED_PRECONDITION, field, fmt, ap);
+	va_end(ap);
+	bool ended = strcmp(state, "PENDING") != 0 && strcmp(state, "RUNNING") != 0;
+	(void)refuse_reason(&r, ended ? REASON_TASK_TERMINAL : REASON_TASK_NOT_TERMINAL);
+	(void)refuse_more(&r, "state", "%s", state);
+	about_task(&r, id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_no_worker(struct grpc_call *call, const char *id, const char *text)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_NOT_FOUND, "worker_id", "worker_id: %s", text);
+	(void)refuse_reason(&r, REASON_WORKER_NOT_FOUND);
+	(void)refuse_resource(&r, "worker", id);
+	grpc_call_finish(call, &r);
+}
+
+void rpc_refuse_room(struct grpc_call *call, const char *text)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "%s", text);
+	(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
 	grpc_call_finish(call, &r);
 }
 
@@ -97,10 +155,12 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 	struct refusal r;
 	if (op->result == STORE_REFUSED) {
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
+		(void)refuse_reason(&r, REASON_STORE_REFUSED);
 	} else {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
 			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,
 			     op->maybe_done ? " (it may have been done; repeat it with the same idempotency key)" : "");
+		(void)refuse_reason(&r, op->queue_full ? REASON_STORE_BUSY : REASON_STORE_AWAY);
 		r.retry_after_ms = 1000;
 	}
 	grpc_call_finish(call, &r);
@@ -111,6 +171,7 @@ static void say_no_answer(const struct rpc *rpc, const char *more, struct refusa
 	memset(ret, 0, sizeof(*ret));
 	(void)refuse(ret, STATUS_UNAVAILABLE, NULL, "the store did not answer within %lld ms%s",
 		     (long long)(rpc->store_wait_ns / NS_PER_MS), more);
+	(void)refuse_reason(ret, REASON_STORE_AWAY);
 	ret->retry_after_ms = 1000;
 }
 
@@ -176,10 +237,12 @@ void rpc_refuse_stopping(struct grpc_call *call)
 void rpc_reply(struct grpc_call *call, const struct buf *b)
 {
 	int rc = grpc_call_send(call, buf_head(b), buf_len(b));
-	if (rc == -EMSGSIZE)
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply has %zu bytes, more than a client takes", buf_len(b));
-	else if (rc && rc != -EPIPE)
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+	char text[96];
+	if (rc == -EMSGSIZE) {
+		snprintf(text, sizeof(text), "the reply has %zu bytes, more than a client takes", buf_len(b));
+		rpc_refuse_room(call, text);
+	} else if (rc && rc != -EPIPE)
+		rpc_refuse_room(call, "no room for the reply");
 	else
 		grpc_call_finish(call, NULL);
 }

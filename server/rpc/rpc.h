@@ -86,6 +86,14 @@ void rpc_target(struct grpc_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Ends the call with a refusal. */
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* The same with more to say: the task or worker, and for a task that is in the wrong state, that. */
+void rpc_refuse_no_task(struct grpc_call *call, const struct uuid *id);
+void rpc_refuse_no_attempt(struct grpc_call *call, const struct uuid *id, int attempts);
+void rpc_refuse_state(struct grpc_call *call, const struct uuid *id, const char *state, const char *field, const char *fmt, ...)
+	PRINTF_LIKE(5, 6);
+void rpc_refuse_no_worker(struct grpc_call *call, const char *id, const char *text);
+/* A reply that can't be made or sent: RESOURCE_EXHAUSTED. */
+void rpc_refuse_room(struct grpc_call *call, const char *text);
 /* The refusal of an operation that was not STORE_OK: UNAVAILABLE with RetryInfo, or INVALID_ARGUMENT. */
 void rpc_refuse_store(struct grpc_call *call, const struct store_op *op);
 /* From here on the call waits for the store (see store_wait_ns), which may change something for it; and no longer.  What the

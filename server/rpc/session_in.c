@@ -102,12 +102,12 @@ static void end(struct session *s, const struct refusal *r)
 void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 {
 	struct refusal r;
-	char text[sizeof(r.message)];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	(void)refuse_v(&r, code, NULL, fmt, ap);
 	va_end(ap);
-	(void)refuse(&r, code, NULL, "%s", text);
+	if (code == STATUS_UNAVAILABLE && s->rpc->draining)
+		(void)refuse_reason(&r, REASON_MASTER_STOPPING);
 	end(s, &r);
 }
 
@@ -116,6 +116,7 @@ void session_end_away(struct session *s)
 	struct refusal r;
 	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "no session was opened: the store %s; connect again",
 		     engine_ready(s->rpc->engine) ? "did not take it, or has that of a newer hello" : "is away");
+	(void)refuse_reason(&r, REASON_STORE_AWAY);
 	r.retry_after_ms = AWAY_RETRY_MS;
 	end(s, &r);
 }

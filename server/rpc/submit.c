@@ -94,7 +94,7 @@ static void reply_submitted(struct submit_call *s, const struct store_task *t, b
 	rpc_target(s->call, "task=%s%s", id, created ? "" : " (there already)");
 	if (rpc_task(s->rpc, t, false, NULL, &task) || wire_put_len(&reply, 1, buf_head(&task), buf_len(&task)) ||
 	    wire_put_int(&reply, 2, created))
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the task was accepted");
+		rpc_refuse_room(s->call, "no room for the reply; the task was accepted");
 	else
 		rpc_reply(s->call, &reply);
 	buf_done(&task);
@@ -135,7 +135,7 @@ static void reply_many(struct submit_call *s)
 			rc = wire_put_int(&reply, 2, created);
 	}
 	if (rc)
-		rpc_refuse(s->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply; the tasks were accepted");
+		rpc_refuse_room(s->call, "no room for the reply; the tasks were accepted");
 	else
 		rpc_reply(s->call, &reply);
 	buf_done(&reply);
@@ -149,6 +149,18 @@ static const struct store_insert *conflict_of(const struct submit_call *s)
 	return NULL;
 }
 
+static void refuse_key(struct grpc_call *call, const struct store_insert *conflict)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" was used for a task with another spec",
+		     conflict->idempotency_key);
+	(void)refuse_reason(&r, REASON_IDEMPOTENCY_KEY_REUSED);
+	char id[UUID_TEXT_LEN + 1];
+	uuid_format(&conflict->ret_id, id);
+	(void)refuse_resource(&r, "task", id);
+	grpc_call_finish(call, &r);
+}
+
 static void on_submitted(struct engine_submit *es)
 {
 	struct submit_call *s = container_of(es, struct submit_call, submit);
@@ -160,8 +172,7 @@ static void on_submitted(struct engine_submit *es)
 		rpc_refuse_store(s->call, &ins->op);
 		submit_free(s);
 	} else if ((conflict = conflict_of(s))) {
-		rpc_refuse(s->call, STATUS_ALREADY_EXISTS, NULL,
-			   "idempotency_key: \"%s\" was used for a task with another spec", conflict->idempotency_key);
+		refuse_key(s->call, conflict);
 		submit_free(s);
 	} else if (s->many) {
 		reply_many(s);
@@ -228,6 +239,13 @@ static int by_key(const void *a, const void *b)
 	return strcmp((*x)->idempotency_key, (*y)->idempotency_key);
 }
 
+static int refuse_twice(struct refusal *r, const char *key)
+{
+	(void)refuse(r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" stands for two specs in this request", key);
+	(void)refuse_resource(r, "idempotency_key", key);
+	return refuse_reason(r, REASON_IDEMPOTENCY_KEY_REUSED);
+}
+
 /* One key for two specs within a request: the store compares only with what was there before. */
 static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 {
@@ -242,17 +260,18 @@ static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 	for (size_t i = 1; i < m; i++)
 		if (by_key(&keyed[i - 1], &keyed[i]) == 0 &&
 		    memcmp(keyed[i - 1]->idempotency_hash, keyed[i]->idempotency_hash, sizeof(keyed[i]->idempotency_hash)) != 0)
-			return refuse(r, STATUS_ALREADY_EXISTS, NULL,
-				      "idempotency_key: \"%s\" stands for two specs in this request", keyed[i]->idempotency_key);
+			return refuse_twice(r, keyed[i]->idempotency_key);
 	return 0;
 }
 
 static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req, struct refusal *r)
 {
 	size_t n = req->n_requests;
-	if (n == 0 || n > (size_t)s->rpc->limits.tasks_per_submit)
-		return refuse(r, n ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT, "requests",
-			      "requests: %zu tasks; 1 to %lld are allowed", n, (long long)s->rpc->limits.tasks_per_submit);
+	if (n == 0 || n > (size_t)s->rpc->limits.tasks_per_submit) {
+		(void)refuse(r, n ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT, "requests",
+			     "requests: %zu tasks; 1 to %lld are allowed", n, (long long)s->rpc->limits.tasks_per_submit);
+		return refuse_more(r, "limit", "%lld", (long long)s->rpc->limits.tasks_per_submit);
+	}
 	s->more = calloc(n, sizeof(*s->more));
 	if (!s->more)
 		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");

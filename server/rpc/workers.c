@@ -111,7 +111,7 @@ static void finish(struct workers_call *w, bool more)
 	if (more)
 		snprintf(token, sizeof(token), TOKEN_PREFIX "%02x:%s", w->states, w->last);
 	if (wire_put_text(&w->page, 2, token))
-		rpc_refuse(w->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+		rpc_refuse_room(w->call, "no room for the page; ask for a smaller page_size");
 	else
 		rpc_reply(w->call, &w->page);
 	call_free(w);
@@ -134,7 +134,7 @@ static void on_listed(struct store_op *op)
 	for (size_t i = 0; i < w->read.ret_n && !full; i++) {
 		enum added a = add(w, &w->read.ret_rows[i]);
 		if (a == NO_MEMORY) {
-			rpc_refuse(w->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the page; ask for a smaller page_size");
+			rpc_refuse_room(w->call, "no room for the page; ask for a smaller page_size");
 			call_free(w);
 			return;
 		}
@@ -214,11 +214,11 @@ static void on_drained_read(struct store_op *op)
 	} else if (op->result != STORE_OK) {
 		rpc_refuse_store(w->call, op);
 	} else if (w->read.ret_n == 0) {
-		rpc_refuse(w->call, STATUS_NOT_FOUND, "worker_id", "worker_id: no worker of this id");
+		rpc_refuse_no_worker(w->call, w->only, "no worker of this id");
 	} else {
 		Reins__V1__WorkerInfo *m = worker_info_make(w->rpc, &w->read.ret_rows[0]);
 		if (!m || pb_pack(m, &w->page))
-			rpc_refuse(w->call, STATUS_RESOURCE_EXHAUSTED, NULL, "no room for the reply");
+			rpc_refuse_room(w->call, "no room for the reply");
 		else
 			rpc_reply(w->call, &w->page);
 		pb_free(m);
@@ -238,7 +238,7 @@ static void on_drain_stored(struct store_op *op)
 	if (w->call && op->result != STORE_OK)
 		rpc_refuse_store(w->call, op);
 	else if (w->call)
-		rpc_refuse(w->call, STATUS_NOT_FOUND, "worker_id", "worker_id: no worker of this id was ever connected");
+		rpc_refuse_no_worker(w->call, w->only, "no worker of this id was ever connected");
 	call_free(w);
 }
 

@@ -59,7 +59,7 @@ struct store_insert {
 	struct store_insert *group_next;
 	int32_t group_n;
 	enum { STORE_INSERT_CREATED = 1, STORE_INSERT_EXISTS, STORE_INSERT_KEY_CONFLICT } ret_verdict;
-	struct uuid ret_id;              /* EXISTS: the task that the key made */
+	struct uuid ret_id;              /* EXISTS, KEY_CONFLICT: the task that the key made */
 	int64_t ret_seq;
 	bool ret_given;                  /* CREATED: as RUNNING */
 };

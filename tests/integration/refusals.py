@@ -38,3 +38,16 @@ def retry_after(error):
     """Seconds of google.rpc.RetryInfo, or None."""
     found = _details(error, stubs.error_details_pb2.RetryInfo)
     return found[0].retry_delay.ToNanoseconds() / 1e9 if found else None
+
+
+def info(error):
+    """The reason and the metadata of google.rpc.ErrorInfo; each refusal has one."""
+    (found,) = _details(error, stubs.error_details_pb2.ErrorInfo)
+    assert found.domain == "reins.dev"
+    return found.reason, dict(found.metadata)
+
+
+def resource(error):
+    """Type and name of google.rpc.ResourceInfo, or None."""
+    found = _details(error, stubs.error_details_pb2.ResourceInfo)
+    return (found[0].resource_type, found[0].resource_name) if found else None

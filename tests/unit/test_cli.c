@@ -9,10 +9,12 @@
 #include <cmocka.h>
 
 #include "client/args.h"
+#include "client/lib/status_text.h"
 #include "client/output.h"
 #include "client/show.h"
 #include "client/spec.h"
 #include "common/base/clock.h"
+#include "common/grpc/details.h"
 #include "common/pb/pb.h"
 
 /* ---- arguments ---- */
@@ -147,6 +149,44 @@ static void times_to_run_at(void **state)
 		if (r != (cases[i].us ? 0 : -EINVAL) || us != cases[i].us)
 			fail_msg("\"%s\": %d, %lld", cases[i].text, r, (long long)us);
 	}
+}
+
+/* What a server's refusal becomes for a person. */
+static struct client_error told(const struct refusal *r)
+{
+	uint8_t bytes[DETAILS_STATUS_CAP];
+	struct grpc_status status = { .code = r->code, .details = bytes, .details_len = details_status(r, bytes) };
+	snprintf(status.message, sizeof status.message, "%s", r->message);
+	struct client_error e;
+	status_text(&status, &e);
+	return e;
+}
+
+static void details_are_told_in_words(void **state)
+{
+	struct refusal r;
+	(void)refuse(&r, STATUS_NOT_FOUND, "task_id", "task_id: no such task");
+	(void)refuse_reason(&r, REASON_TASK_NOT_FOUND);
+	(void)refuse_resource(&r, "task", "0190-abc");
+	struct client_error e = told(&r);
+	assert_string_equal(e.message, "task_id: no such task (task 0190-abc)");
+	assert_string_equal(e.reason, "TASK_NOT_FOUND");
+
+	/* What the message says is not said again, and what the code says is no reason. */
+	(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of 5000 bytes; the limit is 4096");
+	(void)refuse_more(&r, "size", "5000");
+	(void)refuse_more(&r, "limit", "4096");
+	(void)refuse_more(&r, "where", "in the\nrequest");
+	r.retry_after_ms = 2500;
+	e = told(&r);
+	assert_string_equal(e.message, "message of 5000 bytes; the limit is 4096 (where in the request)");
+	assert_string_equal(e.reason, "");
+	assert_int_equal(e.retry_after_ms, 2500);
+
+	(void)refuse(&r, STATUS_INVALID_ARGUMENT, "spec.name", "not so");
+	e = told(&r);
+	assert_string_equal(e.message, "not so (spec.name)");
+	assert_string_equal(e.reason, "");
 }
 
 static void what_is_not_given_is_not_sent(void **state)
@@ -377,6 +417,7 @@ int main(void)
 		cmocka_unit_test(a_slip_finds_its_command),
 		cmocka_unit_test(cpus_are_thousandths),
 		cmocka_unit_test(times_to_run_at),
+		cmocka_unit_test(details_are_told_in_words),
 		cmocka_unit_test(what_is_not_given_is_not_sent),
 		cmocka_unit_test(pairs_are_split_at_the_first_equals_sign),
 		cmocka_unit_test(a_payload_may_be_as_large_as_a_message),
