@@ -182,6 +182,7 @@ static int open_engine(struct server *s)
 	ec.core.recovery_ns = s->cfg.recovery_interval_ns;
 	ec.core.master_ttl_ns = s->cfg.master_ttl_ns;
 	ec.core.master_ttl_exclusive_ns = s->cfg.master_ttl_exclusive_ns;
+	ec.core.alone = s->store->alone;
 	ec.core.max_workers = (int32_t)s->cfg.max_workers;
 	ec.core.max_queues = (int32_t)s->cfg.max_queues;
 	ec.core.window = (int32_t)s->cfg.window;
