@@ -260,7 +260,8 @@ static int open_services(struct server *s)
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
-	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1 };
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
+					 .open_metrics = s->cfg.open_metrics };
 	monitor_init(&s->monitor);
 	return rc;
 }
