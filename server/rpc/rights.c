@@ -70,12 +70,12 @@ int rpc_authorize(void *app, const struct grpc_request *rq, void **ret_caller, s
 {
 	struct rpc *rpc = app;
 	struct auth_call *c = NULL;
-	if (log_enabled(LOG_DEBUG))
-		log_debug("rpc", NULL, "%s from %s agent=\"%.100s\" attempts before=%.10s", rq->method->path, rq->peer->address,
-			  rq->user_agent ? rq->user_agent : "", rq->previous_attempts ? rq->previous_attempts : "0");
 	int rc = rpc->auth ? auth_begin(rpc->auth, rq, &c, ret_r) : 0;
 	if (c && c->ends_wall_us)
 		look_at(rpc, c->ends_wall_us);
+	if (rc == 0 && log_enabled(LOG_DEBUG))
+		log_debug("rpc", NULL, "%s from %s agent=\"%.100s\" attempts before=%.10s", rq->method->path, rq->peer->address,
+			  rq->user_agent ? rq->user_agent : "", rq->previous_attempts ? rq->previous_attempts : "0");
 	*ret_caller = c;
 	return rc;
 }
