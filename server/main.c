@@ -94,6 +94,7 @@ static int open_store(struct server *s)
 		.lost_limit = (int32_t)s->cfg.lost_limit,
 		.max_log_sum = s->cfg.max_log_sum,
 		.log_retention_ns = s->cfg.log_retention_ns,
+		.event_retention_ns = s->cfg.event_retention_ns,
 		.ignore_moved = s->cfg.ignore_moved,
 		.on_state = on_store_state,
 		.on_state_arg = s,

@@ -32,7 +32,7 @@ static struct grpc_call *answer_status(struct grpc_server *srv, struct reply *r,
 {
 	struct refusal refusal;
 	(void)refuse(&refusal, code, NULL, "%s", text);
-	call_count(srv, &srv->entries[srv->cfg.n_methods].stats, code);
+	call_count(srv, &srv->entries[srv->cfg.n_methods].stats, r->dialect, code);
 	return answer_refusal(r, &refusal);
 }
 
@@ -140,8 +140,8 @@ static bool authorized(struct grpc_server *srv, struct reply *r, struct method_e
 	struct refusal refusal = { .code = STATUS_OK };
 	if (call_authorize(srv, &rq, ret_caller, &refusal) == 0)
 		return true;
-	entry->stats.started++;
-	call_count(srv, &entry->stats, refusal.code);
+	entry->stats.started[r->dialect->protocol]++;
+	call_count(srv, &entry->stats, r->dialect, refusal.code);
 	answer_refusal(r, &refusal);
 	return false;
 }

@@ -102,8 +102,9 @@ void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *re
 void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
 /* Of one method.  Each call is started once and ended once; what goes on is the difference.  What may not be made
  * is among them, and has no time. */
+enum grpc_protocol { GRPC_PROTOCOL_GRPC, GRPC_PROTOCOL_WEB, GRPC_PROTOCOL_CONNECT, GRPC_PROTOCOLS };
 struct grpc_method_stats {
-	int64_t started, ended[GRPC_STATUS_CODES];
+	int64_t started[GRPC_PROTOCOLS], ended[GRPC_PROTOCOLS][GRPC_STATUS_CODES];
 	int64_t messages_in, bytes_in, messages_out, bytes_out; /* without framing */
 	struct histogram took; /* from the headers to the end; nothing of BIDI, which lasts as long as its client */
 };

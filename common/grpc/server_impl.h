@@ -99,7 +99,7 @@ void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
 void call_cut(struct grpc_call *c);
 void call_detach(struct grpc_call *c);
 void call_free_spares(struct grpc_server *srv);
-void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, enum status_code code);
+void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, const struct dialect *d, enum status_code code);
 
 /* ---- call_in.c ---- */
 /* Hands over what has come. */

@@ -1,6 +1,7 @@
 """reinsd under clients that we did not write, beside grpcio: grpc-js, curl, nghttp."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 
 import pytest
 import stubs
+from examples import EXAMPLES, npm_ci
 from fake_worker import W, Kind, hold
 
 State, T = stubs.State, stubs.tasks
@@ -123,23 +125,10 @@ def test_refused_by_its_headers(nghttp, path, header, status):
     assert f"grpc-status: {status}" in out
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def node_modules(tmp_path_factory):
-    """grpc-js as the lock file has it, in a folder of the session."""
-    if not shutil.which("npm") or not shutil.which("node"):
-        pytest.skip("no npm here")
-    folder = tmp_path_factory.mktemp("grpc_js")
-    for name in ("package.json", "package-lock.json", "client.js"):
-        shutil.copy(HERE / "grpc_js" / name, folder)
-    done = subprocess.run(
-        ["npm", "ci", "--fetch-retries", "0", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder,
-        capture_output=True, text=True, timeout=120,
-    )
-    if done.returncode:
-        if re.search(r"E?NOTFOUND|ECONN|EAI_AGAIN|ETIMEDOUT|network|registry", done.stderr):
-            pytest.skip(f"the npm registry can't be reached: {done.stderr[-300:]}")
-        pytest.fail(done.stderr[-2000:])
-    return folder
+    """grpc-js as the lock file of the example has it."""
+    return npm_ci(tmp_path_factory, EXAMPLES / "node")
 
 
 def test_grpc_js(shared, make_worker, node_modules):
@@ -151,7 +140,7 @@ def test_grpc_js(shared, make_worker, node_modules):
     worker = make_worker(shared, "js", policy=hold, queues=["js"])
     worker.policy = end
     done = subprocess.run(
-        ["node", "client.js", shared.address, str(stubs.PROTO)], cwd=node_modules, capture_output=True, text=True, timeout=90
+        ["node", HERE / "grpc_js.js", shared.address, stubs.PROTO], env={**os.environ, "NODE_PATH": node_modules / "node_modules"}, capture_output=True, text=True, timeout=90
     )
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout)

@@ -19,6 +19,7 @@ void sqlite_store_config_default(struct sqlite_store_config *c)
 		.max_queued_bytes = INT64_C(512) << 20,
 		.lost_limit = 3,
 		.max_log_bytes = INT64_C(4) << 30,
+		.event_retention_ns = 3600 * NS_PER_S,
 	};
 }
 

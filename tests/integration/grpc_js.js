@@ -1,5 +1,5 @@
 // Submits, waits, lists, reads an error's details and a log, with grpc-js and the .proto files as they are.
-// Usage: client.js ADDRESS PROTO_DIR. Prints one line of JSON with what it saw.
+// Usage: grpc_js.js ADDRESS PROTO_DIR. Prints one line of JSON with what it saw.
 'use strict';
 
 const grpc = require('@grpc/grpc-js');
