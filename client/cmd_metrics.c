@@ -5,6 +5,7 @@
 #include "client/cli.h"
 #include "client/output.h"
 #include "client/show.h"
+#include "common/pb/json_out.h"
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
 
@@ -49,10 +50,12 @@ struct reading {
 
 static void print_csv(const Reins__V1__MetricPoint *p)
 {
-	char at[40];
+	char at[40], value[PB_DOUBLE_TEXT_BYTES];
 	out_format_instant(p->at, at, sizeof at);
-	for (size_t i = 0; i < p->n_values; i++)
-		out_line("%" PRId64 ",%s,%s,%.17g", p->step, at, p->values[i]->key, p->values[i]->value);
+	for (size_t i = 0; i < p->n_values; i++) {
+		pb_format_double(p->values[i]->value, value);
+		out_line("%" PRId64 ",%s,%s,%s", p->step, at, p->values[i]->key, value);
+	}
 }
 
 static void print_point(const struct reading *r, const Reins__V1__MetricPoint *p)

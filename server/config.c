@@ -100,6 +100,8 @@ static const struct setting table[] = {
 	{ "log-retention", SETTING_DURATION, S(log_retention_ns), NULL, "30d", 0, INT64_C(87600) * 3600 * NS_PER_S,
 	  .help = "Logs and metrics in a postgres:// store are dropped this long after their tasks' week of submission ended, but no week's "
 		  "while a task of it runs. 0: never." },
+	{ "event-retention", SETTING_DURATION, S(event_retention_ns), NULL, "1h", 60 * NS_PER_S, 8760 * 3600 * NS_PER_S,
+	  .help = "Who watches tasks can go on after so long; sooner if very much has happened since (some 500,000 transactions)." },
 	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },

@@ -26,6 +26,7 @@ static int open_postgres(struct loop *loop, const char *url, const struct stores
 	c.max_queued = (int32_t)o->max_queued;
 	c.max_queued_bytes = o->max_queued_bytes;
 	c.log_retention_ns = o->log_retention_ns;
+	c.event_retention_ns = o->event_retention_ns;
 	c.on_state = o->on_state;
 	c.on_state_arg = o->on_state_arg;
 	int rc = pg_store_new(loop, &c, ret);
@@ -46,6 +47,7 @@ static int open_sqlite(struct loop *loop, const char *url, const struct stores_o
 	c.max_queued = (int32_t)o->max_queued;
 	c.max_queued_bytes = o->max_queued_bytes;
 	c.max_log_bytes = o->max_log_sum;
+	c.event_retention_ns = o->event_retention_ns;
 	c.ignore_moved = o->ignore_moved;
 	c.on_state = o->on_state;
 	c.on_state_arg = o->on_state_arg;

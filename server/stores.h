@@ -10,6 +10,7 @@ struct stores_options {
 	int64_t timeout_ns;  /* Postgres: of a statement */
 	int32_t lost_limit;
 	int64_t max_log_sum, log_retention_ns; /* SQLite: bytes of all tasks' logs */
+	int64_t event_retention_ns;
 	bool ignore_moved;   /* SQLite: see sqlite_store_config */
 	/* As in struct store. */
 	void (*on_state)(void *arg, bool up, const char *text);

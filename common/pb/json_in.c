@@ -263,7 +263,7 @@ static int step_any(struct reader *r)
 static int compare_keys(const void *a, const void *b)
 {
 	const struct map_key *x = a, *y = b;
-	if (x->is_number)
+	if (x->is_number || x->number != y->number)
 		return (x->number > y->number) - (x->number < y->number);
 	const struct json_token *s = &x->token, *t = &y->token;
 	const char *p = s->text, *p_end = p + s->len, *q = t->text, *q_end = q + t->len;
@@ -303,7 +303,7 @@ static int note_key(struct reader *r, const struct map_key *key)
 	return 0;
 }
 
-/* Sorted only now, all at once: no table that somebody could fill with keys of one hash. */
+/* Sorted only now, all at once: no table that somebody could fill with keys of one place. */
 static int close_map(struct reader *r)
 {
 	struct frame *f = top(r);

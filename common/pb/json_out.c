@@ -115,27 +115,35 @@ static void put_base64(struct writer *w, const uint8_t *p, size_t len)
 	put(w, "\"", 1);
 }
 
-static void put_real(struct writer *w, double v, bool single)
+static void format_real(double v, bool single, char *ret_text, size_t cap)
 {
-	char text[40];
-	if (isnan(v) || isinf(v)) {
-		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-		return;
-	}
-	if (v == 0 && signbit(v)) { /* "-0" is a whole number to some, and those have no -0 */
-		put_text(w, "-0.0");
-		return;
-	}
-	/* The shortest form that reads back the same; %g leaves out zeros, but numbers near 0 have fewer digits than others. */
+	/* %g leaves out zeros at the end, but numbers near 0 have fewer digits than others. */
 	int from = single ? 6 : 15, to = single ? 9 : 17;
 	if (fabs(v) < (single ? (double)FLT_MIN : DBL_MIN))
 		from = 1;
 	for (int digits = from; digits <= to; digits++) {
-		snprintf(text, sizeof(text), "%.*g", digits, v);
-		if (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+		snprintf(ret_text, cap, "%.*g", digits, v);
+		if (single ? strtof(ret_text, NULL) == (float)v : strtod(ret_text, NULL) == v)
 			break;
 	}
-	put_text(w, text);
+}
+
+void pb_format_double(double v, char ret_text[PB_DOUBLE_TEXT_BYTES])
+{
+	format_real(v, false, ret_text, PB_DOUBLE_TEXT_BYTES);
+}
+
+static void put_real(struct writer *w, double v, bool single)
+{
+	char text[PB_DOUBLE_TEXT_BYTES];
+	if (isnan(v) || isinf(v)) {
+		put_text(w, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+	} else if (v == 0 && signbit(v)) {
+		put_text(w, "-0.0"); /* "-0" is a whole number to some, and those have no -0 */
+	} else {
+		format_real(v, single, text, sizeof(text));
+		put_text(w, text);
+	}
 }
 
 /* 0, 3, 6 or 9 digits. */

@@ -24,4 +24,8 @@ int pb_json_write(const void *message, unsigned flags, struct buf *b) MUST_CHECK
 int pb_json_write_wire(const ProtobufCMessageDescriptor *type, const void *wire, size_t len, unsigned flags,
 	struct buf *b) MUST_CHECK;
 
+#define PB_DOUBLE_TEXT_BYTES 32
+/* The shortest text that reads back as the same number; "nan", "inf" where it is none. */
+void pb_format_double(double v, char ret_text[PB_DOUBLE_TEXT_BYTES]);
+
 #endif

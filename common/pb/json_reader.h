@@ -35,8 +35,8 @@ struct frame {
 
 struct map_key {
 	struct json_token token;
-	bool is_number; /* or a bool: compared by that */
-	uint64_t number;
+	bool is_number;  /* or a bool */
+	uint64_t number; /* of a text its hash */
 };
 
 struct reader {

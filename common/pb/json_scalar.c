@@ -227,22 +227,33 @@ int reader_put_scalar(struct reader *r, const ProtobufCFieldDescriptor *f, const
 	}
 }
 
+/* FNV-1a.  Whoever makes keys of one hash gains nothing but slower comparisons. */
+static uint64_t hash(const char *text, size_t len)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
 int reader_put_key(struct reader *r, const ProtobufCFieldDescriptor *f, const struct json_token *t, struct map_key *ret_key)
 {
 	struct map_key key = { .token = *t, .is_number = f->type != PROTOBUF_C_TYPE_STRING };
 	const char *text;
 	size_t len;
-	if (reader_put_tag(r, f->id, pb_wire_of(f->type)))
+	if (reader_put_tag(r, f->id, pb_wire_of(f->type)) || reader_text(r, t, &text, &len))
 		return -1;
-	if (f->type == PROTOBUF_C_TYPE_BOOL) {
-		if (reader_text(r, t, &text, &len))
+	if (f->type == PROTOBUF_C_TYPE_STRING) {
+		key.number = hash(text, len);
+		if (reader_put_string(r, t))
 			return -1;
+	} else if (f->type == PROTOBUF_C_TYPE_BOOL) {
 		key.number = len == 4 && memcmp(text, "true", 4) == 0;
 		if (!key.number && !(len == 5 && memcmp(text, "false", 5) == 0))
 			return reader_refuse_token(r, t, "\"true\" or \"false\" is expected as a key");
 		if (reader_put_varint(r, key.number))
 			return -1;
-	} else if (reader_put_scalar(r, f, t) || (key.is_number && read_whole(r, f->type, t, &key.number))) {
+	} else if (reader_put_scalar(r, f, t) || read_whole(r, f->type, t, &key.number)) {
 		return -1;
 	}
 	*ret_key = key;

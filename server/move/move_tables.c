@@ -5,6 +5,7 @@
  *   worker.instance_session   only in Postgres: no later than session, so 1 says "this instance is known"
  *   worker.hello, hello_sent  stay (the latter only in Postgres): the order of Hellos begins anew as well
  *   log_task, meta.bytes      only in SQLite: sums over `log`
+ *   event                     stays: who watches lists again
  *   master                    stays: masters of the new store begin anew
  *
  * Values mean the same in both: state, outcome, stream, neg_priority, null for a task without retry policy. */

@@ -3,6 +3,7 @@
 
 #include "server/store/mem.h"
 #include "server/store/store.h"
+#include "server/store/store_events.h"
 #include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 #include "server/store/workers.h"
@@ -30,6 +31,7 @@ const char *store_kind_name(enum store_kind kind)
 	case STORE_METRICS_READ: return "metrics_read";
 	case STORE_GET: return "get";
 	case STORE_LIST: return "list";
+	case STORE_EVENTS: return "events";
 	case STORE_WORKERS: return "workers";
 	case STORE_WORKER_GONE: return "worker_gone";
 	case STORE_DETACHED: return "detached";
@@ -58,10 +60,18 @@ bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t byt
 	return false;
 }
 
+#define BIT(kind) (UINT64_C(1) << (kind))
+/* Kinds that write events. */
+#define CHANGES (BIT(STORE_INSERT) | BIT(STORE_CLAIM) | BIT(STORE_RECORD) | BIT(STORE_TAKE_BACK) | BIT(STORE_CANCEL) | \
+		 BIT(STORE_RETRY) | BIT(STORE_SESSION_OPEN) | BIT(STORE_EXPIRE))
+_Static_assert(STORE_KINDS <= 64, "CHANGES");
+
 void store_tell(struct store *s, struct store_op *op)
 {
 	if (op->kind < STORE_KINDS) { /* a store may have kinds of its own */
 		s->results[op->kind][op->result]++;
+		if (s->on_change && op->result == STORE_OK && (CHANGES >> op->kind & 1))
+			s->on_change(s->on_change_arg);
 		histogram_add(&s->took[op->kind], clock_mono_ns() - op->submitted_mono_ns);
 	}
 	op->done(op);
@@ -178,6 +188,14 @@ void store_op_done_fields(struct store_op *op)
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
 		return;
+	case STORE_EVENTS: {
+		struct store_events *o = container_of(op, struct store_events, op);
+		o->ret_rows = NULL;
+		o->ret_at = NULL;
+		o->ret_n = o->ret_n_at = 0;
+		mem_done(&o->ret_memory);
+		return;
+	}
 	case STORE_LIST:
 		list_done(container_of(op, struct store_list, op));
 		return;

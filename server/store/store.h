@@ -218,10 +218,13 @@ struct store {
 	const struct store_ops *ops;
 	/* Up: connected, schema current, writable. Changes are told once each by on_state. */
 	bool up;
+	bool alone; /* whoever has it open keeps all other processes out */
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;
-	/* Accepted and not answered, members of groups counted one by one, and what they hold; the limits of both. */
+	void (*on_change)(void *arg); /* tasks may have changed; only takes a note. NULL: nobody wants to know */
+	void *on_change_arg;
+	/* Accepted and not answered, members of groups counted one by one, and what they hold; their limits. */
 	int64_t queued, queued_bytes, max_queued, max_queued_bytes;
 	/* for metrics */
 	int64_t refused_full; /* over the limits */

@@ -28,6 +28,7 @@ enum store_kind {
 	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
+	STORE_EVENTS,       /* store_events.h */
 	STORE_WORKERS,
 	STORE_WORKER_GONE,
 	STORE_DETACHED,

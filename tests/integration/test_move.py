@@ -311,12 +311,13 @@ def test_no_column_is_forgotten(embedded):
         "SELECT c.relname::text, count(*)::int FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
         "WHERE c.relnamespace = 'reins'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition GROUP BY 1"))
     # Which Hello a session came of counts at the store that it came to: `hello` and `hello_sent` stay behind.
-    assert there == {**moved, "worker": 14, "meta": 2, "master": 5}
+    # Events stay: who watches lists again.
+    assert there == {**moved, "worker": 14, "meta": 2, "master": 5, "event": 4, "event_stream": 4, "event_floor": 2}
     here = {}
     for path in (embedded.path, embedded.path.with_name("reins.db-logs")):
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
             here.update(db.execute("SELECT m.name, count(*) FROM sqlite_schema m, pragma_table_info(m.name) WHERE m.type = 'table' GROUP BY 1"))
-    assert here == {**moved, "ended": 26, "worker": 12, "meta": 2, "master": 5, "log_task": 2}
+    assert here == {**moved, "ended": 26, "worker": 12, "meta": 2, "master": 5, "log_task": 2, "event": 3}
 
 
 # Columns that a task need not have, with a value for each, as the two stores show it.

@@ -377,6 +377,8 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(asks_are_kept), cmocka_unit_test(asks_of_retried), cmocka_unit_test(retried_never_expires),
 	cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
 	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
+	cmocka_unit_test(events_one_by_one), cmocka_unit_test(events_in_pages),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
+	cmocka_unit_test(events_tell_all),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

@@ -70,5 +70,9 @@ void expiry_of_ready(void **state);
 void expiry_of_delayed(void **state);
 void expiry_in_pages(void **state);
 void given_out_never_expires(void **state);
+/* suite_events.c */
+void events_tell_all(void **state);
+void events_one_by_one(void **state);
+void events_in_pages(void **state);
 
 #endif

@@ -1,12 +1,13 @@
 /* Two masters' stores fight over a few tasks with everything that changes a task, hundreds of operations on the
  * way at once.  Afterwards: as many attempts as claims won, at most one record of each attempt, and each task in
- * exactly one place. */
+ * exactly one place.  Who reads events all the while sees each task's changes follow on each other. */
 #include <stdio.h>
 
 #include "common/base/num.h"
 #include "common/base/rng.h"
 #include "server/store/postgres/pg_store.h"
 #include "server/store/store_logs.h"
+#include "tests/store/follow.h"
 #include "tests/store/pg_server.h"
 #include "tests/store/suite.h"
 
@@ -69,7 +70,11 @@ static struct rng rng;
 static int64_t sessions[WORKERS];
 static const char *const names[WORKERS] = {"race-0", "race-1", "race-2", "race-3", "race-4"};
 static size_t left, live, again;
-static bool all_done;
+static bool all_done, all_read;
+static struct store_events events = {.op = {.kind = STORE_EVENTS}};
+static struct reader reader;
+static struct map followed;
+static size_t n_changes, n_pages;
 
 static int pick(int n) { return (int)rng_below(&rng, (uint64_t)n); }
 
@@ -122,6 +127,30 @@ static void fill_slot(struct slot *s)
 	s->op.kind = kind;
 	s->op.done = on_done;
 	store_submit(stores[pick(2)], &s->op);
+}
+
+static void read_on(void)
+{
+	events.at = reader.at;
+	events.n_at = reader.n_at;
+	events.known = reader.known;
+	events.limit = 1 + pick(20);
+	store_submit(stores[1], &events.op);
+}
+
+static void on_events(struct store_op *op)
+{
+	if (op->result != STORE_OK || events.ret_gone)
+		fail_msg("events: %s", op->text);
+	n_changes += follow_changes(&followed, &events);
+	n_pages++;
+	reader_move(&reader, &events);
+	bool rest = events.ret_more || events.ret_n;
+	store_op_done_fields(op);
+	if (rest || !all_done)
+		read_on();
+	else
+		all_read = true;
 }
 
 static void on_record(struct slot *s, struct seen *t)
@@ -200,6 +229,8 @@ static void fight(void **state)
 	stores[1] = harness_another();
 	for (int w = 0; w < WORKERS; w++)
 		sessions[w] = session(names[w]);
+	reader = reader_from_now();
+	map_init(&followed);
 	for (int i = 0; i < TASKS; i++) {
 		struct store_insert o = insert_of("race");
 		o.task.max_attempts = 1000000;
@@ -211,7 +242,13 @@ static void fight(void **state)
 	live = SLOTS;
 	for (int i = 0; i < SLOTS; i++)
 		fill_slot(&slots[i]);
+	events.op.done = on_events;
+	read_on();
 	harness_until(&all_done);
+	harness_until(&all_read);
+	follow_check_rows(&followed);
+	assert_int_equal(followed.len, TASKS);
+	follow_done(&followed);
 	int won = 0, recorded = 0, retried = 0;
 	for (int i = 0; i < TASKS; i++) {
 		struct store_get g = get(seen[i].core.id);
@@ -223,7 +260,7 @@ static void fight(void **state)
 			recorded += seen[i].recorded[a];
 		store_op_done_fields(&g.op);
 	}
-	print_message("# %d claims won, %d outcomes recorded, %d retries\n", won, recorded, retried);
+	print_message("# %d claims won, %d outcomes recorded, %d retries, %zu changes in %zu pages\n", won, recorded, retried, n_changes, n_pages);
 	assert_true(won > TASKS && recorded > TASKS && retried > 0);
 	assert_string_equal(pg_server_sql(&server,
 		"SELECT count(*) FROM reins.task t WHERE (SELECT count(*) FROM reins.ready r WHERE r.task_id = t.id) + "

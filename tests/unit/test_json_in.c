@@ -89,6 +89,8 @@ static void test_whole_numbers(void **state)
 		  "\"aUint64\":\"18446744073709551615\",\"aFixed64\":\"1\"}", NULL },
 		{ "{\"anInt64\":-9223372036854775808,\"aUint64\":18446744073709551615}",
 			"{\"anInt64\":\"-9223372036854775808\",\"aUint64\":\"18446744073709551615\"}" },
+		{ "{\"aSint32\":-2147483648,\"aSint64\":\"-9223372036854775808\"}", NULL },
+		{ "{\"aSint32\":-1,\"aSint64\":\"-1\"}", NULL },
 		{ "{\"anInt32\":\"-5\",\"aSint32\":\"1e2\"}", "{\"anInt32\":-5,\"aSint32\":100}" },
 		{ "{\"anInt32\":1e2,\"aSint32\":1.0,\"aSfixed32\":1.50e1,\"aUint32\":100e-2,\"aFixed32\":0.00001E+5}",
 			"{\"anInt32\":100,\"aSint32\":1,\"aSfixed32\":15,\"aUint32\":1,\"aFixed32\":1}" },
@@ -173,6 +175,11 @@ static void test_maps(void **state)
 		{ "{\"strings\":{\"\\u0061\":\"1\",\"\\u0062\":\"2\",\"c\\n\":\"3\",\"\xc3\xa9\":\"\",\"\\u00ea\":\"\"}}",
 			"{\"strings\":{\"a\":\"1\",\"b\":\"2\",\"c\\n\":\"3\",\"\xc3\xa9\":\"\",\"\xc3\xaa\":\"\"}}" },
 		{ "{\"shapes\":{\"x\":{\"shapes\":{\"x\":{\"text\":\"y\"}}},\"y\":{}}}", NULL },
+		{ "{\"byFlag\":{\"true\":\"RED\",\"false\":0}}", "{\"byFlag\":{\"false\":\"NONE\",\"true\":\"RED\"}}" },
+		{ "{\"byLarge\":{\"18446744073709551615\":\"QQ==\",\"0\":\"\",\"9223372036854775808\":\"\"}}",
+			"{\"byLarge\":{\"0\":\"\",\"9223372036854775808\":\"\",\"18446744073709551615\":\"QQ==\"}}" },
+		{ "{\"byFixed\":{\"9223372036854775807\":\"1s\",\"-9223372036854775808\":\"0s\",\"-1\":\"2s\",\"\\u0030\":\"3s\"}}",
+			"{\"byFixed\":{\"-9223372036854775808\":\"0s\",\"-1\":\"2s\",\"0\":\"3s\",\"9223372036854775807\":\"1s\"}}" },
 		{ "{\"byNumber\":{\"-10\":\"a\",\"9\":\"b\",\"1e1\":\"c\"}}", "{\"byNumber\":{\"-10\":\"a\",\"9\":\"b\",\"10\":\"c\"}}" },
 	};
 	expect_all_good(SHAPES, all, ARRAY_LEN(all));
@@ -219,6 +226,17 @@ static void test_lengths(void **state)
 		free(out);
 	}
 	free(in);
+}
+
+static void test_nothing_is_written_for_nothing(void **state)
+{
+	static const char in[] = "{\"numbers\":[],\"texts\":[],\"children\":[],\"strings\":{},\"inner\":null}";
+	struct buf wire;
+	struct refusal r;
+	buf_init(&wire, 100);
+	assert_int_equal(pb_json_read(SHAPES, in, strlen(in), NULL, &wire, &r), 0);
+	assert_int_equal(buf_len(&wire), 0);
+	buf_done(&wire);
 }
 
 /* ---- what is refused ---------------------------------------------------------------------- */
@@ -302,6 +320,8 @@ static void test_syntax_is_refused(void **state)
 		{ "{\"text\":\"\\ud83d\\ud83d\"}", "text", "surrogate" },
 		{ "{\"text\":\"\\ude00\"}", "text", "surrogate" },
 		{ "{\"text\":\"\\ud83dx\"}", "text", "surrogate" },
+		{ "{\"text\":\"\\ude00\\ude00\"}", "text", "surrogate" },
+		{ "{\"text\":\"\xc3\xa9\xf0\x9f\x98\x80\", \"far\":1}", "far", "(line 1, column 21)" },
 		{ "{\"text\":\"\xff\"}", "text", "UTF-8 (line 1, column 10)" },
 		{ "{\"text\":\"\xed\xa0\x80\"}", "text", "UTF-8" },
 		{ "{\"\xff\":1}", "", "UTF-8" },
@@ -366,18 +386,22 @@ static void test_values_are_refused(void **state)
 		{ "{\"inner\":[]}", "inner", "an object { … } is expected, not a list" },
 		{ "{\"inner\":{\"inner\":{\"inner\":1}}}", "inner.inner.inner", "an object" },
 		{ "{\"children\":{}}", "children", "a list [ … ] is expected, not an object" },
-		{ "{\"children\":[{},null]}", "children[1]", "null" },
+		{ "{\"children\":[{},null]}", "children[1]", "null is not allowed in a list" },
 		{ "{\"children\":[{},{\"children\":[{\"anInt32\":\"x\"}]}]}", "children[1].children[0].an_int32", "whole number" },
 		{ "{\"numbers\":[1,2,\"x\"]}", "numbers[2]", "whole number" },
 		{ "{\"numbers\":1}", "numbers", "a list" },
-		{ "{\"numbers\":[null]}", "numbers[0]", "null" },
+		{ "{\"numbers\":[null]}", "numbers[0]", "null is not allowed in a list" },
 		{ "{\"numbers\":[[1]]}", "numbers[0]", "not a list" },
 		{ "{\"strings\":[]}", "strings", "an object" },
-		{ "{\"strings\":{\"a\":null}}", "strings[\"a\"]", "null" },
+		{ "{\"strings\":{\"a\":null}}", "strings[\"a\"]", "null is not allowed in a map" },
 		{ "{\"strings\":{\"a\":1}}", "strings[\"a\"]", "strings[\"a\"]: a text in double quotes is expected, not 1" },
 		{ "{\"shapes\":{\"a\":{\"anInt32\":\"x\"}}}", "shapes[\"a\"].an_int32", "whole number" },
 		{ "{\"byNumber\":{\"x\":\"\"}}", "by_number[\"x\"]", "whole number" },
 		{ "{\"byNumber\":{\"\":\"\"}}", "by_number[\"\"]", "whole number" },
+		{ "{\"byFlag\":{\"1\":0}}", "by_flag[\"1\"]", "\"true\" or \"false\" is expected as a key, not \"1\"" },
+		{ "{\"byFlag\":{\"TRUE\":0}}", "by_flag[\"TRUE\"]", "as a key" },
+		{ "{\"byLarge\":{\"-1\":\"\"}}", "by_large[\"-1\"]", "from 0 to 18446744073709551615" },
+		{ "{\"byFixed\":{\"1\":\"1\"}}", "by_fixed[\"1\"]", "a duration" },
 		{ "{\"byNumber\":{\"2147483648\":\"\"}}", "by_number[\"2147483648\"]", "whole number" },
 	};
 	expect_all_bad(SHAPES, all, ARRAY_LEN(all));
@@ -393,7 +417,7 @@ static void test_times_are_refused(void **state)
 		"0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", "10000-01-01T00:00:00Z", " 2026-11-30T17:05:00Z",
 		"-026-11-30T17:05:00Z", "2026-1-30T17:05:00Z" };
 	static const char *const spans[] = { "", "s", "1", "1m", "1 s", "1.s", ".5s", "-.5s", "+1s", "--1s", "1.0000000000s", "1s ", "1ss",
-		"315576000001s", "-315576000001s", "99999999999999999999999s", "1e3s", "-s" };
+		"315576000001s", "-315576000001s", "99999999999999999999999s", "18446744073709551616s", "18446744073709551617.5s", "1e3s", "-s" };
 	char in[200];
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
 		sprintf(in, "{\"at\":\"%s\"}", times[i]);
@@ -430,6 +454,7 @@ static void test_unknown_and_doubled_are_refused(void **state)
 	static const struct bad shapes[] = {
 		{ "{\"chosenInt\":1,\"chosenText\":\"a\"}", "chosen_text", "only one of chosen_int and chosen_text may be given (line 1, column 16)" },
 		{ "{\"chosenShape\":{},\"chosenInt\":0}", "chosen_int", "only one of chosen_shape and chosen_int" },
+		{ "{\"byFlag\":{\"true\":0,\"\\u0074rue\":0}}", "by_flag[\"\\u0074rue\"]", "twice" },
 		{ "{\"byNumber\":{\"1\":\"\",\"1.0\":\"\"}}", "by_number[\"1.0\"]", "twice" },
 		{ "{\"shapes\":{\"a\":{\"strings\":{\"a\":\"\",\"b\":\"\"}},\"a\":{}}}", "shapes[\"a\"]", "twice" },
 		{ "{\"shapes\":{\"a\":{\"strings\":{\"b\":\"\",\"b\":\"\"}},\"c\":{}}}", "shapes[\"a\"].strings[\"b\"]", "twice" },
@@ -459,7 +484,7 @@ static void test_messages_are_text(void **state)
 		struct buf wire;
 		struct refusal r = { 0 };
 		buf_init(&wire, 10000);
-		char *p = stpcpy(key, "x");
+		char *p = stpcpy(key, &"xxxxxxx"[n % 8]);
 		for (size_t i = 0; i < n; i++)
 			p = stpcpy(p, i % 2 ? "\xf0\x9f\x98\x80" : "a");
 		sprintf(in, "{\"shapes\":{\"%s\":{\"%s\":1}}}", key, key);
@@ -652,6 +677,10 @@ static void test_wire_that_is_none(void **state)
 	assert_int_equal(pb_json_write_wire(SHAPES, "\x0a", 1, 0, &b), -EBADMSG);
 	assert_int_equal(pb_json_write_wire(SHAPES, NULL, 0, 0, &b), 0);
 	assert_int_equal(buf_len(&b), 2);
+	/* An entry of a map without its value. */
+	assert_int_equal(pb_json_write_wire(SHAPES, "\xa2\x02\x09\x09\5\0\0\0\0\0\0\0", 12, 0, &b), 0);
+	assert_int_equal(buf_add(&b, "", 1), 0);
+	assert_string_equal(buf_head(&b), "{}{\"byFixed\":{\"5\":\"0s\"}}");
 	buf_done(&b);
 }
 
@@ -690,6 +719,7 @@ int main(void)
 		cmocka_unit_test(test_a_request),
 		cmocka_unit_test(test_any),
 		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_nothing_is_written_for_nothing),
 		cmocka_unit_test(test_syntax_is_refused),
 		cmocka_unit_test(test_values_are_refused),
 		cmocka_unit_test(test_times_are_refused),

@@ -20,7 +20,9 @@ static const char cancel_sql[] =
 	"(SELECT * FROM p UNION ALL SELECT * FROM w) x), "
 	"g AS (UPDATE running r SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), "
 	"cause = CASE WHEN r.cancel_requested_at IS NULL THEN i.words ELSE r.cause END FROM i WHERE r.task_id = ANY "
-	"($2::uuid[]) AND r.task_id = i.task_id RETURNING r.task_id, r.attempt) "
+	"($2::uuid[]) AND r.task_id = i.task_id RETURNING r.task_id, r.attempt, r.cancel_requested_at = now() AS fresh) "
+	PG_EVENT("SELECT task_id, attempt, 13 FROM p UNION ALL SELECT task_id, attempt, 13 FROM w UNION ALL "
+		 "SELECT task_id, attempt, 18 FROM g WHERE fresh")
 	"SELECT i.ord, CASE WHEN p.ord IS NOT NULL OR w.ord IS NOT NULL THEN 1 WHEN g.task_id IS NOT NULL THEN 2 "
 	"WHEN z.state IS NOT NULL THEN 3 ELSE 9 END, coalesce(g.attempt, 0), coalesce(z.state, 0) "
 	"FROM i LEFT JOIN p ON p.ord = i.ord LEFT JOIN w ON w.ord = i.ord LEFT JOIN g ON g.task_id = i.task_id "

@@ -29,7 +29,8 @@
 	"wd AS (DELETE FROM delayed WHERE ctid = ANY (ARRAY(SELECT at FROM w))), "                             \
 	"won AS MATERIALIZED (SELECT * FROM l UNION ALL SELECT * FROM w), "                                    \
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at) SELECT task_id, seq, " \
-	"neg_priority, attempt + 1, failures, losses, " PG_ASKS ", worker, instance, session, lease_ns, now() FROM won) "
+	"neg_priority, attempt + 1, failures, losses, " PG_ASKS ", worker, instance, session, lease_ns, now() FROM won) " \
+	PG_EVENT("SELECT task_id, attempt + 1, 10 FROM won")
 #define SPEC(row) "CROSS JOIN LATERAL (SELECT t.spec FROM task t WHERE t.id = " row ".task_id OFFSET 0) t"
 
 static const char take_sql[] = INPUT TAKE(" SKIP LOCKED")

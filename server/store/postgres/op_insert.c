@@ -36,7 +36,8 @@
 	"d AS (INSERT INTO delayed (" PG_CORE ", due_at, expires_at) SELECT " NARROW ", due, expires FROM " from \
 	" WHERE given IS NULL AND due > now()), "                                                              \
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at) SELECT " NARROW \
-	", given, instance, session, lease_ns, now() FROM " from " WHERE given IS NOT NULL) "
+	", given, instance, session, lease_ns, now() FROM " from " WHERE given IS NOT NULL) "                       \
+	PG_EVENT("SELECT id, (given IS NOT NULL)::int, 1 + (given IS NOT NULL)::int FROM " from)
 
 static const char plain_sql[] = INPUT "n AS MATERIALIZED (SELECT " FRESH "FROM i), " TASKS "), " PLACES("n")
 	"SELECT ord, seq, given IS NOT NULL FROM n";

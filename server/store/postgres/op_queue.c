@@ -142,8 +142,9 @@ static const char expire_sql[] =
 	"e AS (INSERT INTO ended (task_id, state, outcome, attempt, failures, losses, reported, finished_at, log_end, error) "
 	"SELECT x.task_id, 4, 9, x.attempt, x.failures, x.losses, false, now(), 0, convert_to('" STORE_EXPIRED_TEXT "' || "
 	"trim_scale(round(extract(epoch FROM t.expires_at - t.created_at)::numeric, 3))::text || ' s', 'UTF8') FROM x "
-	"CROSS JOIN LATERAL (SELECT t.created_at, t.expires_at FROM task t WHERE t.id = x.task_id OFFSET 0) t), "
-	"n AS (SELECT CASE WHEN (SELECT count(*) FROM x) >= ($1::int4[])[1] THEN 0 ELSE coalesce((SELECT "
+	"CROSS JOIN LATERAL (SELECT t.created_at, t.expires_at FROM task t WHERE t.id = x.task_id OFFSET 0) t)"
+	PG_EVENT("SELECT task_id, attempt, 12 FROM x")
+	", n AS (SELECT CASE WHEN (SELECT count(*) FROM x) >= ($1::int4[])[1] THEN 0 ELSE coalesce((SELECT "
 	"(extract(epoch FROM least(" NEXT("ready") ", " NEXT("delayed") ") - now()) * 1000000)::bigint), -1) END AS us) "
 	"SELECT us, NULL::uuid FROM n UNION ALL SELECT 0, task_id FROM x";
 

@@ -72,6 +72,7 @@ static const char record_sql[] = INPUT
 	" FROM x WHERE state = 1 AND due_ns <= 0), "
 	"d AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT " PG_CORE_WITH("", "failures + failed", "losses + lost")
 	", now() + due_ns / 1000 * interval '1 microsecond' FROM x WHERE state = 1 AND due_ns > 0) "
+	PG_EVENT("SELECT task_id, attempt, 16 + state FROM x UNION ALL SELECT task_id, attempt, 11 FROM o")
 	/* what is said */
 	"SELECT ord, 0, state, due_ns, " PG_CORE_WITH("", "failures + failed", "losses + lost") " FROM x "
 	"UNION ALL SELECT ord, 0, 3, 0, " PG_CORE " FROM o "

@@ -14,7 +14,7 @@ enum { AGAIN = 9, IS_PENDING, IS_RUNNING, HAS_ENDED = 20 };
 static const char retry_sql[] =
 	"WITH i AS MATERIALIZED (SELECT i.ord, i.attempt AS named, t.* FROM unnest($1::int4[], $2::uuid[], $3::int4[]) "
 	"AS i(ord, id, attempt) CROSS JOIN LATERAL (SELECT " PG_TASK_CORE_OF("t.") " FROM task t WHERE t.id = i.id OFFSET 0) t), "
-	"l AS MATERIALIZED (SELECT i.*, e.attempt, e.outcome, e.reported, e.dispatched_at, e.started_at, e.finished_at, e.exit_code, "
+	"l AS MATERIALIZED (SELECT i.*, e.attempt, e.state AS was, e.outcome, e.reported, e.dispatched_at, e.started_at, e.finished_at, e.exit_code, "
 	"e.signal, e.log_end, e.log_dropped, e.worker, e.error, e.instance, e.session, coalesce(e.lease_ns, 0) AS lease_ns, e.devices, "
 	"e.cause, e.oom_killed, 0 AS failures, 0 AS losses FROM i CROSS JOIN LATERAL (SELECT e.* FROM ended e WHERE "
 	"e.task_id = i.task_id AND e.attempt = i.named AND e.state IN (4, 5) OFFSET 0 FOR UPDATE) e), "
@@ -30,6 +30,7 @@ static const char retry_sql[] =
 	"IN (6, 7))) END AS free_at FROM l), "
 	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE " FROM x WHERE coalesce(free_at <= now(), true)), "
 	"w AS (INSERT INTO delayed (" PG_CORE ", due_at) SELECT " PG_CORE ", free_at FROM x WHERE free_at > now()) "
+	PG_EVENT("SELECT task_id, attempt, was * 8 + 1 FROM x")
 	"SELECT ord, 1, attempt, coalesce(greatest((extract(epoch FROM free_at - now()) * 1000000)::int8, 0), 0), " PG_CORE " FROM x "
 	"UNION ALL SELECT i.ord, CASE WHEN e.state IN (4, 5) AND e.attempt = i.named THEN 9 WHEN e.state IS NOT NULL THEN 20 + e.state "
 	"WHEN r.task_id IS NOT NULL THEN 11 WHEN p.task_id IS NOT NULL THEN 10 ELSE 9 END, coalesce(e.attempt, r.attempt, p.attempt), "

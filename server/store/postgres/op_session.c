@@ -64,6 +64,7 @@ static const char reopen_sql[] = HELD
 	"g AS (INSERT INTO running (" PG_CORE ", worker, instance, session, lease_ns, dispatched_at, started_at, devices) SELECT "
 	PG_CORE_WITH("", "failures", "losses - counted::int") ", worker, instance, session, lease_ns, dispatched_at, started_at, "
 	"devices FROM o) "
+	PG_EVENT("SELECT task_id, attempt, 10 FROM o")
 	"SELECT ord, " PG_CORE ", lease_ns, false, " LOG_END("o") ", " METRICS_END("o") " FROM o";
 
 /* Counted: what was seen to start, or whose worker process has been replaced. */
@@ -88,6 +89,7 @@ static const char requeue_sql[] =
 	"finished_at, log_end, worker, instance, session, devices, cause) SELECT task_id, attempt, outcome, false, counted, lease_ns, "
 	"dispatched_at, started_at, now(), 0, worker, instance, session, devices, words FROM x WHERE state = 1), "
 	"q AS (INSERT INTO ready (" PG_CORE ") SELECT " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1) "
+	PG_EVENT("SELECT task_id, attempt, 16 + state FROM x")
 	"SELECT ord, " PG_CORE_WITH("", "failures", "lost") " FROM x WHERE state = 1";
 
 /* What is left with an older number now: exclusive tasks of another instance. They get the number, so that this session

@@ -24,6 +24,7 @@ static const char take_back_sql[] =
 	"dispatched_at, started_at, now(), 0, worker, instance, session, devices, cause FROM x WHERE state = 1), "
 	"q AS (INSERT INTO ready (" PG_CORE ", open_worker) SELECT " PG_CORE_WITH("", "failures", "lost") ", "
 	"CASE WHEN opens THEN worker END FROM x WHERE state = 1) "
+	PG_EVENT("SELECT task_id, attempt, 16 + state FROM x")
 	"SELECT ord, state, " PG_CORE " FROM x "
 	"UNION ALL SELECT i.ord, CASE WHEN EXISTS (SELECT FROM running r WHERE r.task_id = i.task_id AND "
 	"r.attempt = i.attempt AND r.session = i.session OFFSET 0) THEN 9 WHEN p.task_id IS NOT NULL THEN 10 "

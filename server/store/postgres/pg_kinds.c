@@ -183,5 +183,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
 	[STORE_TAKE_OVER] = {STMTS(take_over), .key = take_over_key, .order = take_over_order},
+	[STORE_EVENTS] = {STMTS(events), .reads = true, .max_ops = 1},
+	[PG_KIND_TRIM] = {STMTS(trim), .max_ops = 1},
 	[PG_KIND_PARTITIONS] = {STMTS(partitions), .max_ops = 1},
 };

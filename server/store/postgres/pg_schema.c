@@ -34,7 +34,7 @@ static const char settings[] =
 /* Making the schema may take longer than a statement of ours may. */
 static const char locking[] = "BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
 static const char versions[] = "SELECT value FROM reins.meta WHERE key = 'schema'";
-static const char identity[] = "SELECT reins.make_partitions(2); "
+static const char identity[] = "SELECT reins.make_partitions(2); SELECT reins.open_stream(); "
 	"SELECT (SELECT value FROM reins.meta WHERE key = 'store_id'), (SELECT value FROM reins.meta WHERE key = 'move_from')";
 
 static int fail(char *text, size_t cap, const char *why)

@@ -11,6 +11,7 @@
 #define PIPELINE_MAX 16 /* batches on one connection */
 #define PARTITIONS_EVERY (6 * 3600 * NS_PER_S)
 #define PARTITIONS_FIRST (60 * NS_PER_S)
+#define TRIM_EVERY (10 * NS_PER_S)
 
 void pg_store_config_default(struct pg_store_config *c)
 {
@@ -23,6 +24,7 @@ void pg_store_config_default(struct pg_store_config *c)
 		.statement_timeout_ns = 10 * NS_PER_S,
 		.connect_timeout_ns = 5 * NS_PER_S,
 		.lost_limit = 3,
+		.event_retention_ns = 3600 * NS_PER_S,
 		.max_batch_bytes = 4 << 20,
 	};
 }
@@ -352,6 +354,21 @@ static void on_partitions_done(struct store_op *op)
 	container_of(op, struct pg_store, partitions_op)->partitions_busy = false;
 }
 
+static void on_trim_timer(struct loop_timer *t)
+{
+	struct pg_store *s = container_of(t, struct pg_store, trim_timer);
+	loop_timer_set(t, loop_now_mono_ns(s->loop) + TRIM_EVERY);
+	if (s->trim_busy || !s->base.up)
+		return;
+	s->trim_busy = true;
+	submit(&s->base, &s->trim_op);
+}
+
+static void on_trim_done(struct store_op *op)
+{
+	container_of(op, struct pg_store, trim_op)->trim_busy = false;
+}
+
 static void end_op(struct pg_store *s, struct store_op *op, bool maybe)
 {
 	op->result = STORE_UNAVAILABLE;
@@ -375,6 +392,7 @@ static void store_pg_free(struct store *base)
 	s->base.up = false;
 	loop_unmark(&s->dirty);
 	loop_timer_stop(&s->partitions_timer);
+	loop_timer_stop(&s->trim_timer);
 	tell_answers(s);
 	for (int i = 0; i < s->cfg.connections; i++) {
 		while ((n = list_pop_front(pg_conn_batches(s->conns[i]))))
@@ -429,6 +447,11 @@ int pg_store_new(struct loop *loop, const struct pg_store_config *cfg, struct st
 	s->partitions_op.done = on_partitions_done;
 	list_init(&s->partitions_op.node);
 	loop_timer_set(&s->partitions_timer, loop_now_mono_ns(loop) + PARTITIONS_FIRST);
+	loop_timer_init(&s->trim_timer, loop, on_trim_timer);
+	s->trim_op.kind = PG_KIND_TRIM;
+	s->trim_op.done = on_trim_done;
+	list_init(&s->trim_op.node);
+	loop_timer_set(&s->trim_timer, loop_now_mono_ns(loop) + TRIM_EVERY);
 	for (int i = 0; i < s->cfg.connections; i++) {
 		s->conns[i] = pg_conn_new(loop, &s->cfg, i, &conn_ops, s);
 		pg_conn_start(s->conns[i]);

@@ -18,6 +18,7 @@ struct pg_store_config {
 	int64_t connect_timeout_ns;    /* name, connect, set-up, for one address */
 	int32_t lost_limit;            /* for the rows that SESSION_OPEN takes back */
 	int64_t log_retention_ns;      /* logs and metrics of tasks submitted longer ago are dropped, a week at a time; 0: never */
+	int64_t event_retention_ns;    /* events are kept so long, if they are no more than some 650,000 rows */
 	int64_t max_batch_bytes;       /* of parameters; one larger operation goes alone */
 	/* As in struct store; may be NULL.  `text` when down: why.  When up: a warning, or "". */
 	void (*on_state)(void *arg, bool up, const char *text);

@@ -10,6 +10,7 @@ static void end_pending(struct sq_ctx *x, struct store_cancel *o, const struct s
 {
 	struct sq_end_of e = {.finished_us = x->now_wall_us, .cancel_us = x->now_wall_us, .cause = o->words};
 	sq_ended_put(&x->db, c, STORE_CANCELLED, &e);
+	sq_changed(x, &c->task.id, STORE_PENDING, STORE_CANCELLED, c->task.attempt);
 	o->ret_verdict = STORE_CANCEL_DONE;
 }
 
@@ -25,6 +26,8 @@ void sq_cancel_run(struct sq_ctx *x, struct store_op *op)
 		sq_bind_int(db, x->now_wall_us);
 		sq_bind_uuid(db, &o->id);
 		sq_run(db, q);
+		if (!r.cancel_us)
+			sq_changed(x, &o->id, STORE_RUNNING, STORE_RUNNING, r.core.task.attempt);
 		o->ret_verdict = STORE_CANCEL_WISH;
 		o->ret_at = (struct core_attempt){o->id, r.core.task.attempt};
 	} else if (sq_ready_get(db, &o->id, &r.core, open)) {

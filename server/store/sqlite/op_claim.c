@@ -43,6 +43,7 @@ void sq_claim_run(struct sq_ctx *x, struct store_op *op)
 	snprintf(r.worker, sizeof(r.worker), "%s", o->to.worker);
 	memcpy(r.instance, o->to.instance, sizeof(r.instance));
 	sq_running_put(db, &r);
+	sq_changed(x, &r.core.task.id, STORE_PENDING, STORE_RUNNING, r.core.task.attempt);
 	sqlite3_stmt *q = sq_begin(db, spec_sql);
 	sq_bind_int(db, r.core.task.seq);
 	if (!sq_row(db, q)) {

@@ -132,6 +132,7 @@ static void create(struct sq_ctx *x, struct store_insert *o)
 	r.core.expires_us = o->expiry_ns > 0 ? x->now_wall_us + o->expiry_ns / NS_PER_US : 0;
 	put_task(x, o, t, due_us, r.core.expires_us);
 	put_place(x, o, &r, due_us);
+	sq_changed(x, &t->id, 0, o->ret_given ? STORE_RUNNING : STORE_PENDING, t->attempt);
 	o->ret_seq = t->seq;
 }
 

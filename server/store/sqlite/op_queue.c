@@ -180,6 +180,7 @@ static void expire_one(struct sq_ctx *x, const struct sq_core *c)
 		.error = {(const uint8_t *)text, strlen(text)},
 	};
 	sq_ended_put(db, c, STORE_FAILED, &e);
+	sq_changed(x, &c->task.id, STORE_PENDING, STORE_FAILED, c->task.attempt);
 }
 
 /* Collected first: the statement must not read what it causes to be changed. */

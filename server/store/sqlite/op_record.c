@@ -41,7 +41,7 @@ static int64_t due_in_ns(const struct store_record *o, const struct core_task *b
 }
 
 /* The row was taken out of where it was: puts it where it belongs now, and answers. */
-static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running *r, enum store_state state)
+static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running *r, enum store_state before, enum store_state state)
 {
 	struct sq_db *db = &x->db;
 	bool asked = o->outcome == STORE_STOPPED || o->outcome == STORE_WORKER_LOST;
@@ -90,6 +90,7 @@ static void put_end(struct sq_ctx *x, struct store_record *o, struct sq_running 
 		else
 			sq_ready_put(db, &r->core, NULL);
 	}
+	sq_changed(x, &r->core.task.id, before, state, r->core.task.attempt);
 	o->ret_verdict = CORE_RECORD_RECORDED;
 	o->ret_state = state;
 	o->ret_due_in_ns = state == STORE_PENDING ? due_ns : 0;
@@ -132,9 +133,9 @@ void sq_record_run(struct sq_ctx *x, struct store_op *op)
 	if (sq_running_get(&x->db, &o->at.task, &r) && r.core.task.attempt == o->at.attempt && strcmp(r.worker, o->worker) == 0) {
 		enum store_state state = state_after(o, &r);
 		sq_running_drop(&x->db, &o->at.task);
-		put_end(x, o, &r, state);
+		put_end(x, o, &r, STORE_RUNNING, state);
 	} else if (o->outcome == STORE_SUCCEEDED && sq_open_take(&x->db, &o->at, o->worker, &r)) {
-		put_end(x, o, &r, STORE_COMPLETED);
+		put_end(x, o, &r, STORE_PENDING, STORE_COMPLETED);
 	} else {
 		look_back(&x->db, o);
 	}

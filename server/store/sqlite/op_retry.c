@@ -52,6 +52,7 @@ static void put_back(struct sq_ctx *x, struct store_retry *o, struct sq_core *c)
 		sq_delayed_put(db, c, due_us);
 	else
 		sq_ready_put(db, c, NULL);
+	sq_changed(x, &c->task.id, o->ret_state, STORE_PENDING, c->task.attempt);
 	o->ret_verdict = STORE_RETRY_DONE;
 	o->ret_state = STORE_PENDING;
 	o->ret_due_in_ns = due_us > x->now_wall_us ? us_to_ns(due_us - x->now_wall_us) : 0;

@@ -89,6 +89,7 @@ static bool adopt(struct sq_ctx *x, struct store_session_open *o, const struct c
 	r->lease_ns = max_i64(r->lease_ns, o->lease_ns);
 	memcpy(r->instance, o->instance, sizeof(r->instance));
 	sq_running_put(db, r);
+	sq_changed(x, &at->task, STORE_PENDING, STORE_RUNNING, at->attempt);
 	return true;
 }
 

@@ -57,6 +57,8 @@ struct sq_ctx {
 	int32_t lost_limit;
 	const char *note;  /* RECORD: stands for result and text, which were refused */
 	struct sq_log_room room; /* LOG lane */
+	struct buf changes;      /* WRITE lane: of this transaction, as they are stored */
+	int64_t event_retention_ns;
 };
 
 void sq_insert_run(struct sq_ctx *x, struct store_op *op);
@@ -86,10 +88,16 @@ void sq_workers_run(struct sq_ctx *x, struct store_op *op);
 void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
 void sq_detached_run(struct sq_ctx *x, struct store_op *op);
 void sq_drain_run(struct sq_ctx *x, struct store_op *op);
+void sq_events_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
 void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
+
+/* WRITE lane. A task was changed, from and to these states; 0 before: it was submitted.  The transaction's event says so. */
+void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt);
+/* At the end of the transaction: writes its event, and takes away some that are too old. */
+void sq_event_put(struct sq_ctx *x);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);

@@ -81,6 +81,7 @@ static void roll_back(struct sq_batch *b, struct list *ops)
 	list_each(it, ops)
 		store_op_done_fields(op_of(it));
 	b->x->room.bytes = b->x->room.committed;
+	buf_clear(&b->x->changes);
 	memset(&b->x->room.cursor, 0, sizeof(b->x->room.cursor));
 }
 
@@ -107,6 +108,7 @@ static void run_one(struct sq_batch *b, struct store_op *op)
 /* False: what failed is not the operation's own. */
 static bool run_in_savepoint(struct sq_batch *b, struct store_op *op)
 {
+	size_t changes = buf_len(&b->x->changes);
 	step(b->writes, savepoint_sql);
 	if (failed(b))
 		return false;
@@ -125,6 +127,7 @@ static bool run_in_savepoint(struct sq_batch *b, struct store_op *op)
 	step(b->writes, undo_sql);
 	step(b->writes, release_sql);
 	store_op_done_fields(op);
+	b->x->changes.len = changes;
 	sq_op_fail(op, result, text);
 	return !failed(b);
 }

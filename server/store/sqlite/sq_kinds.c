@@ -77,6 +77,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_METRICS] = {SQ_LOG, sq_metrics_run, metrics_bytes, true},
 	[STORE_METRICS_READ] = {SQ_READ, sq_metrics_read_run, NULL, false},
 	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
+	[STORE_EVENTS] = {SQ_READ, sq_events_run, NULL, false},
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
 	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
 	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},

@@ -281,6 +281,7 @@ enum store_state sq_give_back(struct sq_ctx *x, struct sq_running *r, enum store
 	enum store_state state = r->cancel_us                                                          ? STORE_CANCELLED
 				 : counted && lost_limit > 0 && r->core.losses >= lost_limit ? STORE_FAILED
 											       : STORE_PENDING;
+	sq_changed(x, &r->core.task.id, STORE_RUNNING, state, r->core.task.attempt);
 	if (state != STORE_PENDING) {
 		sq_ended_put(db, &r->core, state, &e);
 		return state;

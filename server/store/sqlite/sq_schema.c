@@ -89,12 +89,16 @@ static const char tasks_3[] =
 	"ALTER TABLE master ADD COLUMN process BLOB;"
 	"ALTER TABLE worker ADD COLUMN hello INTEGER NOT NULL DEFAULT 0;";
 
+/* As in the schema for Postgres, version 4; a row for each transaction, of one stream. */
+static const char tasks_4[] =
+	"CREATE TABLE event (number INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, changes BLOB NOT NULL) STRICT;";
+
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[3];
+	const char *migrations[4];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 3, {tasks_1, tasks_2, tasks_3}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 4, {tasks_1, tasks_2, tasks_3, tasks_4}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 

@@ -19,6 +19,7 @@ void sqlite_store_config_default(struct sqlite_store_config *c)
 		.max_queued_bytes = INT64_C(512) << 20,
 		.lost_limit = 3,
 		.max_log_bytes = INT64_C(4) << 30,
+		.event_retention_ns = 3600 * NS_PER_S,
 	};
 }
 
@@ -345,6 +346,7 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 	s->loop = loop;
 	s->cfg = *cfg;
 	s->cfg.path = xstrdup(cfg->path);
+	s->base.alone = true; /* by the lock that sq_files takes */
 	s->event_fd = s->files.lock_fd = -1;
 	list_init(&s->answers);
 	list_init(&s->outbox);

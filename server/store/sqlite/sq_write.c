@@ -11,6 +11,7 @@
 #include "server/store/sqlite/sq.h"
 
 #define BATCH_ITEMS 1000
+#define CHANGES_MAX (64 << 20) /* of one transaction: a session's end may give back very many */
 #define TRY_EVERY (250 * NS_PER_MS)
 #define TRY_EVERY_MAX (4 * NS_PER_S)
 #define CALM (10 * NS_PER_S) /* up for so long: the next trouble is a new one */
@@ -145,7 +146,8 @@ static void probe(struct writer *w)
 
 static bool before_commit(void *arg, struct sq_ctx *x)
 {
-	return sq_files_same(&((struct writer *)arg)->store->files);
+	sq_event_put(x);
+	return !x->db.rc && sq_files_same(&((struct writer *)arg)->store->files);
 }
 
 /* For where logs end; trouble with them is told by the lane that writes them. */
@@ -199,6 +201,8 @@ void *sq_write_main(void *arg)
 	list_init(&ops);
 	list_init(&w.unsettled);
 	list_init(&w.kept);
+	buf_init(&w.x.changes, CHANGES_MAX);
+	w.x.event_retention_ns = lane->store->cfg.event_retention_ns;
 	w.x.lost_limit = lane->store->cfg.lost_limit;
 	open_first(&w);
 	for (;;) {
@@ -224,6 +228,7 @@ void *sq_write_main(void *arg)
 			stay_away(&w, &ops, text, stays);
 	}
 	settle_never(&w, "the store was stopped");
+	buf_done(&w.x.changes);
 	sq_db_done(&w.x.logs);
 	sq_db_done(&w.x.db);
 	return NULL;

@@ -14,6 +14,8 @@
 
 #include "server/store/store.h"
 
+#define SQLITE_EVENTS_MAX 500000
+
 struct sqlite_store_config {
 	const char *path;         /* the directory must exist; the files are made with mode 0600 */
 	int32_t max_queued;       /* operations accepted and not answered; over it: UNAVAILABLE */
@@ -22,6 +24,7 @@ struct sqlite_store_config {
 	/* Opens a file whose tasks were moved to another store, which is refused otherwise, and takes that mark away. */
 	bool ignore_moved;
 	int64_t max_log_bytes;    /* of all logs together; an append for which no ended task's log can make room is REFUSED */
+	int64_t event_retention_ns; /* events are kept so long, if they are no more than SQLITE_EVENTS_MAX rows */
 	/* As in struct store; may be NULL.  `text` when down: why.  When up: "". */
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;
