@@ -31,7 +31,7 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 	*c = (struct grpc_call){ .srv = srv, .reply = *r, .method = m, .caller = caller, .deadline_mono_ns = GRPC_NO_DEADLINE,
 				  .patience_mono_ns = GRPC_NO_DEADLINE, .types = entry->types, .stats = &entry->stats,
 				  .began_mono_ns = loop_now_mono_ns(srv->loop) };
-	entry->stats.started++;
+	entry->stats.started[r->dialect->protocol]++;
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->todo);
 	list_init(&c->parked);
@@ -82,18 +82,18 @@ void call_schedule(struct grpc_call *c)
 
 /* ---- the end ---- */
 
-void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, enum status_code code)
+void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, const struct dialect *d, enum status_code code)
 {
 	if (code >= GRPC_STATUS_CODES)
 		return;
 	srv->stats.ended[code]++;
-	stats->ended[code]++;
+	stats->ended[d->protocol][code]++;
 }
 
 static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 {
 	assert(!c->over);
-	call_count(c->srv, c->stats, code);
+	call_count(c->srv, c->stats, c->reply.dialect, code);
 	if (c->method->shape != GRPC_BIDI)
 		histogram_add(&c->stats->took, loop_now_mono_ns(c->srv->loop) - c->began_mono_ns);
 	c->over = true;

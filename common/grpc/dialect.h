@@ -8,6 +8,7 @@
 #include "common/base/buf.h"
 #include "common/grpc/exchange.h"
 #include "common/grpc/grpc.h"
+#include "common/grpc/server.h"
 
 enum codec { CODEC_PROTO, CODEC_JSON };
 struct reply;
@@ -16,6 +17,7 @@ struct grpc_server_config;
 struct dialect {
 	const char *type;      /* content type of requests, and of replies */
 	enum codec codec;
+	enum grpc_protocol protocol;
 	unsigned shapes;       /* of methods, 1 << enum grpc_shape */
 	bool enveloped;        /* messages have prefixes (framing.h); else the body is the one message, bare */
 	bool needs_http2;      /* its status is in trailers */

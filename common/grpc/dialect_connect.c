@@ -64,5 +64,5 @@ static void end(struct reply *r, const struct refusal *refusal)
 	.encoding = "content-encoding", .accept_encoding = "accept-encoding", .parse_timeout = connect_parse_timeout,          \
 	.bad_timeout = CONNECT_BAD_TIMEOUT, .corrupt = STATUS_INVALID_ARGUMENT, .end = end
 
-const struct dialect dialect_connect_proto = { .type = "application/proto", .codec = CODEC_PROTO, UNARY };
-const struct dialect dialect_connect_json = { .type = "application/json", .codec = CODEC_JSON, UNARY };
+const struct dialect dialect_connect_proto = { .type = "application/proto", .codec = CODEC_PROTO, .protocol = GRPC_PROTOCOL_CONNECT, UNARY };
+const struct dialect dialect_connect_json = { .type = "application/json", .codec = CODEC_JSON, .protocol = GRPC_PROTOCOL_CONNECT, UNARY };

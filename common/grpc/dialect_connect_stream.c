@@ -67,5 +67,5 @@ static void end(struct reply *r, const struct refusal *refusal)
 	.accept_encoding = "connect-accept-encoding", .parse_timeout = connect_parse_timeout,                                  \
 	.bad_timeout = CONNECT_BAD_TIMEOUT, .corrupt = STATUS_INVALID_ARGUMENT, .begin = begin, .end = end
 
-const struct dialect dialect_connect_stream_proto = { .type = "application/connect+proto", .codec = CODEC_PROTO, STREAM };
-const struct dialect dialect_connect_stream_json = { .type = "application/connect+json", .codec = CODEC_JSON, STREAM };
+const struct dialect dialect_connect_stream_proto = { .type = "application/connect+proto", .codec = CODEC_PROTO, .protocol = GRPC_PROTOCOL_CONNECT, STREAM };
+const struct dialect dialect_connect_stream_json = { .type = "application/connect+json", .codec = CODEC_JSON, .protocol = GRPC_PROTOCOL_CONNECT, STREAM };

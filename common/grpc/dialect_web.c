@@ -49,6 +49,7 @@ static void end(struct reply *r, const struct refusal *refusal)
 
 const struct dialect dialect_web = {
 	.type = "application/grpc-web+proto",
+	.protocol = GRPC_PROTOCOL_WEB,
 	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM,
 	.enveloped = true,
 	.reads_to_end = true,

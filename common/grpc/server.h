@@ -9,6 +9,7 @@
 
 #include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
+#include "common/http1/http1.h"
 #include "common/loop/loop.h"
 #include "common/stream/stream.h"
 
@@ -68,9 +69,10 @@ struct grpc_server_config {
 	int (*on_authorize)(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
 	/* Last of a call that may be made, after its on_end: gives the caller back. NULL only without on_authorize. */
 	void (*on_over)(void *app, void *caller, enum status_code code);
-	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
-	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
-	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
+	/* Gets the connections whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN; what is on no path of
+	 * its table comes back as calls.  Its connections count with ours, and its paths answer over HTTP/2 too.  It must outlive
+	 * this server. NULL: such a connection is refused. */
+	struct http1_server *http1;
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;
@@ -101,8 +103,9 @@ void grpc_server_stats(const struct grpc_server *s, struct grpc_server_stats *re
 void grpc_server_each_call(struct grpc_server *s, void (*visit)(void *arg, struct grpc_call *call, void *caller), void *arg);
 /* Of one method.  Each call is started once and ended once; what goes on is the difference.  What may not be made
  * is among them, and has no time. */
+enum grpc_protocol { GRPC_PROTOCOL_GRPC, GRPC_PROTOCOL_WEB, GRPC_PROTOCOL_CONNECT, GRPC_PROTOCOLS };
 struct grpc_method_stats {
-	int64_t started, ended[GRPC_STATUS_CODES];
+	int64_t started[GRPC_PROTOCOLS], ended[GRPC_PROTOCOLS][GRPC_STATUS_CODES];
 	int64_t messages_in, bytes_in, messages_out, bytes_out; /* without framing */
 	struct histogram took; /* from the headers to the end; nothing of BIDI, which lasts as long as its client */
 };

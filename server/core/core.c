@@ -154,6 +154,7 @@ static void on_stalled(struct core *c, const struct core_event *ev)
 static void on_beat(struct core *c, const struct core_event *ev)
 {
 	c->beat_at = max_i64(c->beat_at, ev->beat_mono_ns);
+	recovery_on_beat(c);
 }
 
 static void on_time(struct core *c, const struct core_event *ev)

@@ -161,6 +161,7 @@ void recovery_on_timer(struct core *c);
 void recovery_on_strays(struct core *c, const struct core_event *ev);
 void recovery_on_hb(struct core *c, const struct core_event *ev);
 void recovery_on_took_over(struct core *c, const struct core_event *ev);
+void recovery_on_beat(struct core *c);
 /* All observations begin anew. */
 void recovery_restart(struct core *c);
 void recovery_store_back(struct core *c, int64_t away_ns);

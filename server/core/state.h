@@ -138,6 +138,7 @@ struct job {
 	bool cancel, gone, counted;
 	bool lost;              /* its lease ended while the store was busy with it */
 	bool ours;              /* RECORDING: the row was this attempt's when last heard */
+	bool readopted;         /* RECORDING: a newer session got it meanwhile, perhaps after the store had judged the outcome */
 	enum job_take_back tb;
 	struct list link_retry; /* core.retry while TB_RETRY */
 	enum core_take_back_cause cause;

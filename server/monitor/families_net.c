@@ -1,6 +1,7 @@
 /* Connections and calls. */
 #include <stdio.h>
 
+#include "server/auth/auth.h"
 #include "server/monitor/families.h"
 
 static void connections(struct exposition *x, const struct grpc_server_stats *s)
@@ -43,31 +44,55 @@ static const char *method_label(size_t i, char *labels, size_t cap)
 	return labels;
 }
 
-static int64_t ended(const struct grpc_method_stats *s)
+static const char *const protocols[GRPC_PROTOCOLS] = {
+	[GRPC_PROTOCOL_GRPC] = "grpc", [GRPC_PROTOCOL_WEB] = "grpc_web", [GRPC_PROTOCOL_CONNECT] = "connect",
+};
+
+static void started(struct exposition *x, const struct grpc_server *g)
+{
+	char labels[160], with_protocol[200];
+	exposition_family(x, "reins_rpc_started_total", COUNTER, "Calls that began, by method and protocol.");
+	for (size_t i = 0; i < rpc_n_methods; i++)
+		for (size_t p = 0; p < GRPC_PROTOCOLS; p++) {
+			method_label(i, labels, sizeof(labels));
+			snprintf(with_protocol, sizeof(with_protocol), "%s,protocol=\"%s\"", labels, protocols[p]);
+			exposition_int(x, with_protocol, grpc_server_method_stats(g, i)->started[p]);
+		}
+}
+
+static int64_t going(const struct grpc_method_stats *s)
 {
 	int64_t sum = 0;
-	for (size_t i = 0; i < GRPC_STATUS_CODES; i++)
-		sum += s->ended[i];
+	for (size_t p = 0; p < GRPC_PROTOCOLS; p++) {
+		sum += s->started[p];
+		for (size_t i = 0; i < GRPC_STATUS_CODES; i++)
+			sum -= s->ended[p][i];
+	}
 	return sum;
 }
 
 /* OK is always there, so that a rate has a beginning; of the others those that were seen: most never are. */
+static void handled_of(struct exposition *x, const struct grpc_method_stats *s, bool is_method, const char *method, size_t protocol)
+{
+	char labels[224];
+	for (size_t k = 0; k < GRPC_STATUS_CODES; k++) {
+		if (!s->ended[protocol][k] && (k != STATUS_OK || !is_method))
+			continue;
+		snprintf(labels, sizeof(labels), "%s,protocol=\"%s\",code=\"%s\"", method, protocols[protocol],
+			 status_code_name((enum status_code)k));
+		exposition_int(x, labels, s->ended[protocol][k]);
+	}
+}
+
 static void handled(struct exposition *x, const struct grpc_server *g)
 {
-	char labels[160], with_code[200];
+	char method[160];
 	exposition_family(x, "reins_rpc_handled_total", COUNTER,
-			  "Calls that ended, by method and status; CANCELLED: the client went away. Method none: refused from its "
+			  "Calls that ended, by method, protocol and status; CANCELLED: the client went away. Method none: refused from its "
 			  "headers, such as an unknown method.");
-	for (size_t i = 0; i <= rpc_n_methods; i++) {
-		const struct grpc_method_stats *s = grpc_server_method_stats(g, i);
-		method_label(i, labels, sizeof(labels));
-		for (size_t k = 0; k < GRPC_STATUS_CODES; k++) {
-			if (!s->ended[k] && (k != STATUS_OK || i == rpc_n_methods))
-				continue;
-			snprintf(with_code, sizeof(with_code), "%s,code=\"%s\"", labels, status_code_name((enum status_code)k));
-			exposition_int(x, with_code, s->ended[k]);
-		}
-	}
+	for (size_t i = 0; i <= rpc_n_methods; i++)
+		for (size_t p = 0; p < GRPC_PROTOCOLS; p++)
+			handled_of(x, grpc_server_method_stats(g, i), i < rpc_n_methods, method_label(i, method, sizeof(method)), p);
 }
 
 /* One family with a sample for each method. */
@@ -80,8 +105,6 @@ static void per_method(struct exposition *x, const struct grpc_server *g, const 
 		exposition_int(x, method_label(i, labels, sizeof(labels)), value(grpc_server_method_stats(g, i)));
 }
 
-static int64_t started(const struct grpc_method_stats *s) { return s->started; }
-static int64_t going(const struct grpc_method_stats *s) { return s->started - ended(s); }
 static int64_t messages_in(const struct grpc_method_stats *s) { return s->messages_in; }
 static int64_t messages_out(const struct grpc_method_stats *s) { return s->messages_out; }
 static int64_t bytes_in(const struct grpc_method_stats *s) { return s->bytes_in; }
@@ -90,7 +113,7 @@ static int64_t bytes_out(const struct grpc_method_stats *s) { return s->bytes_ou
 static void calls(struct exposition *x, const struct grpc_server *g, const struct grpc_server_stats *all)
 {
 	char labels[160];
-	per_method(x, g, "reins_rpc_started_total", COUNTER, "Calls that began, by method.", started);
+	started(x, g);
 	handled(x, g);
 	per_method(x, g, "reins_rpc_in_flight", GAUGE, "Calls that go on, by method; of Session: the streams of workers.", going);
 	per_method(x, g, "reins_rpc_received_messages_total", COUNTER, "Messages in requests.", messages_in);
@@ -103,7 +126,7 @@ static void calls(struct exposition *x, const struct grpc_server *g, const struc
 	for (size_t i = 0; i < rpc_n_methods; i++)
 		if (rpc_methods[i].shape != GRPC_BIDI)
 			exposition_histogram(x, method_label(i, labels, sizeof(labels)), &grpc_server_method_stats(g, i)->took);
-	exposition_one(x, "reins_rpc_not_grpc_requests_total", COUNTER, "Requests of HTTP/2 that are no call.", all->not_grpc);
+	exposition_one(x, "reins_rpc_not_grpc_requests_total", COUNTER, "Requests that are no call.", all->not_grpc);
 }
 
 static void http1(struct exposition *x, const struct http1_server *h)
@@ -117,6 +140,27 @@ static void http1(struct exposition *x, const struct http1_server *h)
 	exposition_one(x, "reins_http1_refused_connections_total", COUNTER, "Connections that were not taken.", s.refused_connections);
 }
 
+static void auth(struct exposition *x, const struct auth *a)
+{
+	struct auth_stats s;
+	char labels[64];
+	auth_stats(a, &s);
+	exposition_family(x, "reins_auth_failures_total", COUNTER, "Calls and requests refused for who asked, by reason.");
+	for (size_t i = 0; i < AUTH_FAILURES; i++) {
+		snprintf(labels, sizeof(labels), "reason=\"%s\"", auth_failure_names[i]);
+		exposition_int(x, labels, s.failures[i]);
+	}
+	exposition_one(x, "reins_auth_rate_limited_total", COUNTER, "Of these, those from an address that had too many of them.", s.too_many);
+	exposition_one(x, "reins_auth_ended_calls_total", COUNTER, "Open calls ended because a token or certificate ended or was revoked.",
+		       s.ended_streams);
+	exposition_one(x, "reins_auth_entries", GAUGE, "Entries of the tokens file.", s.entries);
+	exposition_family(x, "reins_auth_reloads_total", COUNTER, "Times the tokens file was read again; failed: the one before stays in use.");
+	exposition_int(x, "result=\"ok\"", s.reloads);
+	exposition_int(x, "result=\"failed\"", s.reloads_failed);
+	exposition_one(x, "reins_audit_lines_total", COUNTER, "Lines of the audit.", s.audit.lines);
+	exposition_one(x, "reins_audit_lost_lines_total", COUNTER, "Lines that could not be written.", s.audit.lost);
+}
+
 void families_net(struct exposition *x, const struct monitor *m)
 {
 	struct grpc_server_stats s;
@@ -125,4 +169,6 @@ void families_net(struct exposition *x, const struct monitor *m)
 	handshakes(x, &s.listeners);
 	calls(x, m->grpc, &s);
 	http1(x, m->http1);
+	if (m->rpc->auth)
+		auth(x, m->rpc->auth);
 }

@@ -218,6 +218,7 @@ struct store {
 	const struct store_ops *ops;
 	/* Up: connected, schema current, writable. Changes are told once each by on_state. */
 	bool up;
+	bool alone; /* whoever has it open keeps all other processes out */
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;

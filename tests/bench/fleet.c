@@ -14,6 +14,7 @@
 #include "tests/bench/scan.h"
 
 #define MESSAGE_MAX 1000
+#define OPENING_MAX 200 /* sessions that are being opened at a time: a handshake costs the master a millisecond */
 #define HEARTBEAT_DEFAULT_NS (2 * NS_PER_S)
 
 /* Fields of MasterMessage, Welcome, Dispatch and OutcomeAck. */
@@ -52,7 +53,7 @@ struct worker {
 struct fleet {
 	struct rig *rig;
 	struct worker *workers;
-	size_t n_workers, slots;
+	size_t n_workers, slots, opened;
 	struct list spare;
 	void (*on_receipt)(void *arg, struct idset_entry *e);
 	void *on_receipt_arg;
@@ -185,6 +186,8 @@ static void on_beat(struct loop_timer *t)
 
 /* ---- messages of the master ---- */
 
+static void open_next(struct fleet *f);
+
 static void on_welcome(struct worker *w, const uint8_t *data, size_t len)
 {
 	struct scan s = scan_of(data, len);
@@ -199,6 +202,7 @@ static void on_welcome(struct worker *w, const uint8_t *data, size_t len)
 		}
 		if (f.number == WELCOME_LAST && f.value && !w->welcomed) {
 			w->welcomed = true;
+			open_next(w->fleet);
 			send_heartbeat(w);
 			/* Workers that began together do not beat together. */
 			loop_timer_set(&w->beat, clock_mono_ns() + (int64_t)(rng_process_next() % (uint64_t)w->beat_ns));
@@ -390,13 +394,20 @@ struct fleet *fleet_new(struct rig *r, const char *name, size_t workers, size_t 
 	return f;
 }
 
+static void open_next(struct fleet *f)
+{
+	if (f->opened == f->n_workers || f->rig->failure[0])
+		return;
+	struct worker *w = &f->workers[f->opened++];
+	rig_link_open(f->rig, &w->link, w->id);
+	if (!f->rig->failure[0])
+		say_hello(w);
+}
+
 void fleet_start(struct fleet *f)
 {
-	for (size_t i = 0; i < f->n_workers; i++) {
-		rig_link_open(f->rig, &f->workers[i].link);
-		if (!f->rig->failure[0])
-			say_hello(&f->workers[i]);
-	}
+	for (size_t i = 0; i < OPENING_MAX; i++)
+		open_next(f);
 }
 
 bool fleet_ready(const struct fleet *f)

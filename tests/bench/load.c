@@ -12,6 +12,9 @@ static const struct setting table[] = {
 	{ "handler", SETTING_STRING, C(handler), "NAME", "noop", .help = "Handler of the tasks." },
 	{ "pid", SETTING_LIST, C(pids), "NAME=PID[+]", NULL,
 	  .help = "Process whose CPU time and memory are reported; with + its children too." },
+	{ "tls-dir", SETTING_STRING, C(tls_dir), "DIR", NULL,
+	  .help = "TLS, each worker with a certificate of its own: a folder of deploy/tls with the authority's key; the server's "
+		  "certificate is for localhost." },
 	{ "output", SETTING_STRING, C(output), "FORMAT", "table", .help = "table or json (also -o)." },
 
 	{ "tasks", SETTING_INT, C(tasks), NULL, "0", 0, 100000000, .group = "Submitting",

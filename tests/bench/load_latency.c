@@ -146,7 +146,7 @@ int load_latency(struct rig *r)
 	l->fleet = fleet_new(r, "load", (size_t)max_i64(r->conf.workers, 1), (size_t)r->conf.slots);
 	fleet_on_receipt(l->fleet, on_receipt, l);
 	fleet_start(l->fleet);
-	rig_link_open(r, &l->link);
+	rig_link_open(r, &l->link, "fleet");
 	if (rig_run(r, 20 * NS_PER_S, welcomed, l))
 		rig_fail(r, "not all workers were welcomed");
 	int rc = 0;

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "common/base/clock.h"
+#include "common/stream/tls.h"
 
 #define CONNECT_NS (10 * NS_PER_S)
 
@@ -51,7 +52,7 @@ int rig_init(struct rig *r, const char *mode)
 			return -1;
 		}
 	procs_add_self(&r->procs);
-	if (find_server(r))
+	if (find_server(r) || (r->conf.tls_dir && mint_new(r->conf.tls_dir, &r->mint)))
 		return -1;
 	raise_fd_limit();
 	int rc = loop_new(&r->loop);
@@ -75,6 +76,7 @@ int rig_done(struct rig *r)
 	loop_timer_stop(&r->wake);
 	loop_turn(r->loop, false);
 	loop_free(r->loop);
+	mint_free(r->mint);
 	return failed ? 1 : 0;
 }
 
@@ -162,7 +164,7 @@ static void on_closed(void *arg, const char *text)
 	rig_fail(l->rig, "the connection to %s ended: %s", l->rig->authority, text);
 }
 
-void rig_link_open(struct rig *r, struct rig_link *l)
+void rig_link_open(struct rig *r, struct rig_link *l, const char *id)
 {
 	struct grpc_channel_config cfg = {
 		.authority = r->authority,
@@ -173,7 +175,13 @@ void rig_link_open(struct rig *r, struct rig_link *l)
 	};
 	grpc_limits_default(&cfg.limits);
 	*l = (struct rig_link){ .rig = r };
-	int rc = grpc_channel_connect(r->loop, (const struct sockaddr *)&r->addr.addr, r->addr.len, NULL, NULL,
+	char err[200] = "";
+	l->tls = r->mint ? mint_worker(r->mint, id, err, sizeof(err)) : NULL;
+	if (r->mint && !l->tls) {
+		rig_fail(r, "a certificate for %s: %s", id, err);
+		return;
+	}
+	int rc = grpc_channel_connect(r->loop, (const struct sockaddr *)&r->addr.addr, r->addr.len, l->tls, l->tls ? "localhost" : NULL,
 				      clock_mono_ns() + CONNECT_NS, &cfg, &l->channel);
 	if (rc)
 		rig_fail(r, "connecting to %s: %s", r->authority, strerror(-rc));
@@ -182,7 +190,9 @@ void rig_link_open(struct rig *r, struct rig_link *l)
 void rig_link_close(struct rig_link *l)
 {
 	grpc_channel_free(l->channel);
+	tls_context_free(l->tls);
 	l->channel = NULL;
+	l->tls = NULL;
 	l->ready = false;
 }
 

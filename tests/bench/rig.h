@@ -7,11 +7,12 @@
 #include "common/net/endpoint.h"
 #include "common/settings/settings.h"
 #include "tests/bench/idset.h"
+#include "tests/bench/mint.h"
 #include "tests/bench/procs.h"
 #include "tests/bench/report.h"
 
 struct rig_conf {
-	char *server, *queue, *handler, *order, *output;
+	char *server, *queue, *handler, *order, *output, *tls_dir;
 	int64_t connections, in_flight, batch, tasks, duration_ns, rate, payload_bytes;
 	int64_t workers, slots, samples, pause_ns;
 	struct setting_list pids;
@@ -30,6 +31,7 @@ struct rig {
 	struct hist receipt; /* of these: submit to the receipt by a worker of ours */
 	char failure[400];   /* the run can't go on: why; "" while it can */
 	struct loop_timer wake;
+	struct mint *mint;   /* NULL: in clear text */
 };
 
 /* 0, or -1 after a line on stderr. */
@@ -53,10 +55,12 @@ void rig_check_ids(struct rig *r, int64_t expected);
 struct rig_link {
 	struct rig *rig;
 	struct grpc_channel *channel;
+	struct tls_context *tls;
 	bool ready;
 };
-/* Connects; `ready` turns true later. A connection that ends fails the run. */
-void rig_link_open(struct rig *r, struct rig_link *l);
+/* Connects, over TLS as `id` (for a client: "fleet") where the run is; `ready` turns true later. A connection that ends fails
+ * the run. */
+void rig_link_open(struct rig *r, struct rig_link *l, const char *id);
 void rig_link_close(struct rig_link *l);
 bool rig_links_ready(const struct rig_link *l, size_t n);
 

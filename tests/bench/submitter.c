@@ -228,7 +228,7 @@ struct submitter *submitter_new(struct rig *r, const struct submitter_config *cf
 	}
 	s->links = xcalloc(cfg->connections, sizeof(*s->links));
 	for (size_t i = 0; i < cfg->connections; i++)
-		rig_link_open(r, &s->links[i]);
+		rig_link_open(r, &s->links[i], "fleet");
 	if (cfg->rate > 0) {
 		s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 		if (s->timer_fd < 0 || loop_poll_new(r->loop, s->timer_fd, on_tick, s, &s->timer))

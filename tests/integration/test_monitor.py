@@ -1,4 +1,7 @@
 """/healthz, /readyz and /metrics over HTTP/1.1 on gRPC's port; and what HTTP/1.1 may not do there."""
+import json
+import pathlib
+import re
 import shutil
 import socket
 import ssl
@@ -10,6 +13,10 @@ import stubs
 from cluster import PATIENCE, wait_for
 from fake_worker import W, hold
 from monitor import brief, conventions, get, metrics, readyz
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS, DEPLOY = ROOT / 'docs', ROOT / 'deploy'
+NAMES = re.compile(r'\b((?:reins|process)_[a-z0-9]+_?[a-z0-9_]*)')
 
 
 def exchange(cluster, *pieces):
@@ -118,9 +125,10 @@ def test_what_is_counted(cluster, make_worker):
     assert m['reins_worker_slots'] == m['reins_worker_slots_used'] == m['reins_running_attempts'] == 3
     assert m['reins_store_up'] == m['reins_lease_table_up'] == m['reins_ready'] == 1
     submit = 'method="reins.v1.TaskService/SubmitTask"'
-    assert m[f'reins_rpc_started_total{{{submit}}}'] == 6 and m[f'reins_rpc_in_flight{{{submit}}}'] == 0
-    assert m[f'reins_rpc_handled_total{{{submit},code="OK"}}'] == 5
-    assert m[f'reins_rpc_handled_total{{{submit},code="INVALID_ARGUMENT"}}'] == 1
+    grpcs = f'{submit},protocol="grpc"'
+    assert m[f'reins_rpc_started_total{{{grpcs}}}'] == 6 and m[f'reins_rpc_in_flight{{{submit}}}'] == 0
+    assert m[f'reins_rpc_handled_total{{{grpcs},code="OK"}}'] == 5
+    assert m[f'reins_rpc_handled_total{{{grpcs},code="INVALID_ARGUMENT"}}'] == 1
     assert m[f'reins_rpc_handling_seconds_count{{{submit}}}'] == m[f'reins_rpc_received_messages_total{{{submit}}}'] == 6
     assert m[f'reins_rpc_sent_messages_total{{{submit}}}'] == 5
     assert 5 * 16 < m[f'reins_rpc_sent_message_bytes_total{{{submit}}}'] < m['reins_rpc_sent_bytes_total']
@@ -160,7 +168,8 @@ def test_what_became_no_call(cluster):
     channel = grpc.insecure_channel(cluster.address)
     with pytest.raises(grpc.RpcError):
         channel.unary_unary('/reins.v1.TaskService/Nothing')(b'', timeout=PATIENCE)
-    assert metrics(cluster)['reins_rpc_handled_total{method="none",code="UNIMPLEMENTED"}'] == 1
+    wait_for(lambda: metrics(cluster).get('reins_rpc_handled_total{method="none",protocol="grpc",code="UNIMPLEMENTED"}') == 1,
+             lambda: brief(cluster))
     task = cluster.submit()
     request = stubs.tasks.GetTaskRequest(task_id=task.id)
     request.wait.FromSeconds(60)
@@ -169,8 +178,39 @@ def test_what_became_no_call(cluster):
     wait_for(lambda: metrics(cluster)[going] == 1, 'the call')
     waits.cancel()
     wait_for(lambda: metrics(cluster)[going] == 0, 'its end')
-    assert metrics(cluster)['reins_rpc_handled_total{method="reins.v1.TaskService/GetTask",code="CANCELLED"}'] == 1
+    assert metrics(cluster)['reins_rpc_handled_total{method="reins.v1.TaskService/GetTask",protocol="grpc",code="CANCELLED"}'] == 1
     channel.close()
+
+
+def test_protocols(shared):
+    """The same method in other words."""
+    before = metrics(shared)
+    for content, of_grpc in (('application/json', False), ('application/grpc-web+proto', True)):
+        done = subprocess.run(['curl', '-sS', '--fail', '-H', f'content-type: {content}', '--data-binary', '@-', '--http2-prior-knowledge',
+                               f'http://{shared.address}/reins.v1.AdminService/GetServerInfo'], input=b'\0' * 5 if of_grpc else b'{}',
+                              capture_output=True, timeout=30)
+        assert done.returncode == 0 and done.stdout, done
+    for protocol in ('connect', 'grpc_web'):
+        for name, more in (('started', ''), ('handled', ',code="OK"')):
+            series = f'reins_rpc_{name}_total{{method="reins.v1.AdminService/GetServerInfo",protocol="{protocol}"{more}}}'
+            wait_for(lambda: metrics(shared)[series] == before[series] + 1, series)
+
+
+def test_who_may_not(make_cluster, tmp_path):
+    """Who shows no token, or one that is unknown."""
+    tokens = tmp_path / 'tokens'
+    tokens.write_text(f'token t0001 {"0" * 64} name=alice roles=admin\n')
+    cluster = make_cluster({'tokens-file': tokens}).start()
+    for metadata, reason in (((), 'nothing_shown'), ((('authorization', f'Bearer reins_t0009_{"1" * 64}'),), 'unknown')):
+        with pytest.raises(grpc.RpcError) as refused:
+            cluster.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=PATIENCE, metadata=metadata)
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        wait_for(lambda: metrics(cluster)[f'reins_auth_failures_total{{reason="{reason}"}}'] == 1, reason)
+    m = metrics(cluster)
+    assert m['reins_auth_entries'] == 1
+    info = 'method="reins.v1.AdminService/GetServerInfo"'
+    assert m[f'reins_rpc_handled_total{{{info},protocol="grpc",code="UNAUTHENTICATED"}}'] == 2
+    assert m[f'reins_rpc_in_flight{{{info}}}'] == 0
 
 
 def promtool(*words, text=''):
@@ -187,6 +227,23 @@ def test_conventions(shared):
     text = get(shared, '/metrics')[1]
     assert conventions(text) == []
     promtool('check', 'metrics', text=text)
+
+
+def test_what_is_written_about_them(shared):
+    """Each family is explained; alerts and dashboard ask for what there is."""
+    there = set(re.findall('^# TYPE ([a-z_0-9]+) ', get(shared, '/metrics')[1], re.M))
+    documented = set(NAMES.findall((DOCS / 'operations.md').read_text()))
+    assert there - documented == set(), 'not in docs/operations.md'
+    parts = {f'{name}_{part}' for name in there for part in ('bucket', 'sum', 'count')}
+    rules, board = DEPLOY / 'prometheus-rules.yml', DEPLOY / 'dashboards' / 'reins.json'
+    for file in (rules, board, DOCS / 'operations.md'):
+        found = {name for name in NAMES.findall(file.read_text()) if not name.endswith('_')}
+        assert len(found) > 15 and found - there - parts == set(), f'{file} names what is not there'
+    promtool('check', 'rules', str(rules))
+    alerts = set(re.findall('alert: (Reins[A-Za-z]+)', rules.read_text()))
+    assert alerts == set(re.findall('`(Reins[A-Za-z]+)`', (DOCS / 'operations.md').read_text()))
+    panels = json.loads(board.read_text())['panels']
+    assert len({p['id'] for p in panels}) == len(panels) and all(p['targets'] for p in panels if p['type'] != 'row')
 
 
 def test_keep_alive_ends_with_the_master(cluster):

@@ -24,11 +24,6 @@
 #ifndef REINS_SIM_CHECK_H
 #define REINS_SIM_CHECK_H
 
-/* Two processes under one master id: the newer takes the older for dead at once, and judges exclusive leases that the older
- * still renews until its next beat is answered; with the older cut off from the store and Redis flushed nothing tells (seed
- * 45806).  One id for two masters is an operator's mistake; what is not exclusive must bear it. */
-#define TWINS_AND_EXCLUSIVE 0
-
 struct drains_before {
 	bool was[SIM_WORKERS], off[SIM_WORKERS];
 };

@@ -189,8 +189,6 @@ void fault_prepare(struct sim *s)
 	uint64_t all = (UINT64_C(1) << FAULTS) - 1, enabled = all;
 	for (uint64_t r = rng_below(&s->rng, 3); r > 0; r--)
 		enabled &= rng_next(&s->rng);
-	if (s->exclusives && !TWINS_AND_EXCLUSIVE)
-		enabled &= ~(UINT64_C(1) << F_TWIN);
 	/* A tenth has none at all. */
 	if (sim_chance(s, 10))
 		enabled = 0;
