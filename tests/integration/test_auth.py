@@ -1,6 +1,7 @@
 """Who may what: tokens, roles, the matrix of every method and every role, owners, the audit, and what strangers cost."""
 import concurrent.futures
 import hashlib
+import http.client
 import json
 import pathlib
 import re
@@ -178,6 +179,72 @@ def test_every_method_with_every_role(house):
             wrong.append((path, role, code, details))
     assert not wrong, wrong
     assert len(seen) - 5 * len(not_served) >= 5 * 13
+
+
+def ask(house, method, path, headers=(), body=None):
+    """Over HTTP/1.1."""
+    connection = http.client.HTTPConnection(house.address, timeout=PATIENCE)
+    try:
+        connection.putrequest(method, path)
+        for name, value in (*headers, *([('content-length', str(len(body)))] if body is not None else [])):
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        reply = connection.getresponse()
+        return reply.status, reply.getheader('www-authenticate'), reply.read().decode()
+    finally:
+        connection.close()
+
+
+JSON = ('content-type', 'application/json')
+
+
+def test_every_unary_method_over_connect(house):
+    rules = access_rules()
+    wrong = []
+    for path, from_stream, to_stream in every_method():
+        if from_stream or to_stream:
+            continue
+        for role in ROLES:
+            status, _, said = ask(house, 'POST', path, (JSON, bearer(house.tokens[role])[0]), b'{}')
+            let_in = role == 'admin' or role in rules[path] or rules[path][0] in ('anyone', 'known')
+            if status == 404 and said.startswith('no such method'):
+                continue
+            if (status == 403) == let_in or status in (401, 429):
+                wrong.append((path, role, status, said))
+    assert not wrong, wrong
+    path = '/reins.v1.TaskService/ListTasks'
+    good = bearer(house.tokens['admin'])[0]
+    for headers in ((JSON,), (JSON, ('authorization', 'Bearer x')), (JSON, good, good)):
+        status, challenge, said = ask(house, 'POST', path, headers, b'{}')
+        assert (status, challenge, json.loads(said)['code']) == (401, 'Bearer', 'unauthenticated')
+        time.sleep(0.11)  # as often as one address may fail
+    assert ask(house, 'POST', path, (JSON, good), b'{}')[0] == 200
+    assert json.loads(ask(house, 'POST', '/reins.v1.AdminService/DrainWorker', (JSON, bearer(house.tokens['reader'])[0]), b'{}')[2])[
+        'code'] == 'permission_denied'
+
+
+def test_what_http_asks_for(own):
+    house = own()
+    reader, worker = house.file.add('r', 'reader'), house.file.add('w', 'worker')
+    house.hang_up()
+    for path in ('/healthz', '/readyz'):
+        assert ask(house, 'GET', path)[0] == 200
+    status, challenge, said = ask(house, 'GET', '/metrics')
+    assert (status, challenge) == (401, 'Bearer') and 'authorization: Bearer TOKEN' in said
+    assert ask(house, 'GET', '/metrics', bearer(reader))[0] == 200
+    assert ask(house, 'GET', '/metrics', bearer(reader) * 2)[:2] == (401, 'Bearer')
+    assert ask(house, 'GET', '/metrics', bearer(worker))[:2] == (403, None)
+    done = subprocess.run(['curl', '-sS', '-o', '/dev/null', '-D', '-', '--http2-prior-knowledge', f'http://{house.address}/metrics'],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.startswith('HTTP/2 401') and 'www-authenticate: Bearer' in done.stdout, done
+    house.close()
+    house.flags['open-metrics'] = house.flags['open-reflection'] = 'true'
+    house.log_path.unlink()
+    house.start()
+    assert ask(house, 'GET', '/metrics')[0] == 200
+    R = stubs.every.reflection_pb2
+    stub = stubs.every.reflection_pb2_grpc.ServerReflectionStub(house.channel())
+    assert next(stub.ServerReflectionInfo(iter([R.ServerReflectionRequest(list_services='')]))).list_services_response.service
 
 
 def test_what_the_table_must_say():
