@@ -3,14 +3,18 @@
 The changes that were seen of a task must follow on each other (what one leaves is what the next one finds), and end where
 the store has it: so none is missing, none comes twice and none is out of order."""
 import collections
+import json
 import random
+import select
+import signal
+import subprocess
 import threading
 import time
 
 import grpc
 import pytest
 import stubs
-from cluster import PATIENCE, make_spec, wait_for
+from cluster import BUILD, PATIENCE, dying_with_us, make_spec, wait_for
 from fake_worker import hold, success
 
 T, State = stubs.tasks, stubs.State
@@ -375,3 +379,47 @@ def test_s51_watchers_that_never_read(start, make_worker):
     assert sorted([x.task.id for x in got if x.kind == Event.CREATED] + [x.task.id for x in rest.seen()]) == sorted(ids)
     rest.close()
     reader.close()
+
+
+def reins(cluster, *words, **kwargs):
+    return subprocess.Popen([*dying_with_us(), str(BUILD / "client" / "reins"), *words, "--server", cluster.url], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs)
+
+
+def test_the_command(cluster, make_worker):
+    """reins watch goes on over a restart of the master, and with ids ends with the tasks."""
+    worker = make_worker(cluster, policy=hold, slots=2)
+    worker.keep_connected()
+    first, second = cluster.submit(name="one").id, cluster.submit(name="two").id
+    worker.wait_dispatch(second)
+    of_two = reins(cluster, "watch", first, second)
+    whole = reins(cluster, "watch", "-o", "json", "--queue", "default")
+    # It watches now: what comes next is seen.
+    lines, marks = [], iter(range(1000))
+
+    def see_a_mark():
+        cluster.submit(name=f"mark{next(marks)}")
+        ready, _, _ = select.select([whole.stdout], [], [], 0.2)
+        return ready
+    wait_for(see_a_mark, "the stream's begin")
+    worker.outcome((first, 1))
+    assert f"{first}  COMPLETED  attempt 1  one" in of_two.stdout.readline()
+    cluster.restart()
+    worker.wait(lambda: worker.stream.welcome, "the worker's return")
+    worker.outcome((second, 1), kind=stubs.worker.Outcome.FAILED, exit_code=7)
+    out, err = of_two.communicate(timeout=PATIENCE)
+    assert of_two.returncode == 0 and f"{second}  FAILED     attempt 1  two  exit code 7" in out and "trying again" in err, (out, err)
+    while not any(line["task"]["id"] == second and line["state"] == "FAILED" for line in lines):
+        lines.append(json.loads(whole.stdout.readline()))
+    assert [line["state"] for line in lines if line["task"]["id"] == first] == ["COMPLETED"]
+    whole.send_signal(signal.SIGINT)
+    whole.communicate(timeout=PATIENCE)
+    assert whole.returncode == 130
+    # What has ended is not waited for; from a cursor on the rest.
+    assert reins(cluster, "watch", first, second).wait(PATIENCE) == 0
+    again = reins(cluster, "watch", "-o", "json", "--cursor", lines[0]["cursor"])
+    assert json.loads(again.stdout.readline())["task"]["id"] == lines[1]["task"]["id"]
+    again.kill()
+    for words, text in ((["--label", "x"], "KEY=VALUE"), (["--state", "x"], "--state"), (["x"], "task id"), ([first, "--queue", "q"], "either")):
+        done = reins(cluster, "watch", *words)
+        assert text in done.communicate(timeout=PATIENCE)[1] and done.returncode == 64, words
