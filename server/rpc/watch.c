@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -60,7 +61,7 @@ void watcher_over(struct watcher *w)
 	if (w->ahead)
 		cursor_done(w->ahead);
 	free(w->ahead);
-	match_done(&w->match);
+	filter_done(&w->filter);
 	pb_free(w->request);
 	free(w);
 }
@@ -251,15 +252,19 @@ static void on_sync(struct loop_timer *t)
 
 /* ---- the call ---- */
 
-static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struct match *match, struct cursor *at, struct refusal *r)
+static int by_id(const void *a, const void *b) { return uuid_cmp(a, b); }
+
+static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struct filter *filter, struct cursor *at, struct refusal *r)
 {
 	if (rpc->limits.max_watchers <= watch_count(rpc->watch)) {
 		(void)refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "%d watch already, as many as this master allows (--max-watchers)",
 			     watch_count(rpc->watch));
 		return refuse_reason(r, REASON_TOO_MANY_STREAMS);
 	}
-	if (match_parse(req->filter, match, r))
+	if (filter_parse(req->filter, filter, r))
 		return -1;
+	if (filter->n_ids)
+		qsort(filter->ids, filter->n_ids, sizeof(*filter->ids), by_id);
 	if (!*req->cursor)
 		return 0;
 	int rc = cursor_parse(req->cursor, engine_store_id(rpc->engine), at);
@@ -267,19 +272,17 @@ static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struc
 		(void)refuse(r, STATUS_OUT_OF_RANGE, "cursor", "cursor: it is one of another store; list the tasks and watch from now on");
 	else if (rc)
 		(void)refuse(r, STATUS_INVALID_ARGUMENT, "cursor", "cursor: not one that a server gave out");
-	if (rc)
-		match_done(match);
 	return rc ? -1 : 0;
 }
 
-static void begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasksRequest *req, struct match match, const struct cursor *at)
+static void begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasksRequest *req, const struct filter *filter, const struct cursor *at)
 {
 	struct watch *watch = watch_of(rpc);
 	struct watcher *w = xcalloc(1, sizeof(*w));
 	w->watch = watch;
 	w->call = call;
 	w->request = req;
-	w->match = match;
+	w->filter = *filter; /* the request, which it points into, is ours too */
 	w->full = req->view == REINS__V1__TASK_VIEW__TASK_VIEW_FULL;
 	loop_timer_init(&w->patience, rpc->loop, on_patience);
 	loop_timer_init(&w->sync, rpc->loop, on_sync);
@@ -299,7 +302,7 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 {
 	struct rpc *rpc = rpc_of(call);
 	Reins__V1__WatchTasksRequest *req = rpc_unpack(call, &reins__v1__watch_tasks_request__descriptor, data, len);
-	struct match match = {0};
+	_cleanup_free_ struct filter *filter = xcalloc(1, sizeof(*filter)); /* large */
 	struct cursor at = {0};
 	struct refusal r;
 	if (!req)
@@ -312,11 +315,12 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		r.retry_after_ms = 1000;
 		grpc_call_finish(call, &r);
 		pb_free(req);
-	} else if (parse(rpc, req, &match, &at, &r)) {
+	} else if (parse(rpc, req, filter, &at, &r)) {
 		grpc_call_finish(call, &r);
+		filter_done(filter);
 		pb_free(req);
 	} else {
-		begin(rpc, call, req, match, &at);
+		begin(rpc, call, req, filter, &at);
 	}
 	cursor_done(&at);
 }

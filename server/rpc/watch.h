@@ -19,7 +19,7 @@ struct watcher {
 	struct watch *watch;
 	struct grpc_call *call;
 	Reins__V1__WatchTasksRequest *request; /* owned */
-	struct match match;
+	struct filter filter;
 	bool full;
 	struct watch_reader *reader;
 	struct list node;      /* of the reader */

@@ -197,7 +197,7 @@ static void page_done(struct watch_reader *r)
 
 static bool wants(const struct watcher *w, const struct store_event *e, size_t place, const struct store_change *c)
 {
-	if (!match_change(&w->match, c))
+	if (!match_change(&w->filter, c))
 		return false;
 	return !w->ahead || cursor_read_of(w->ahead, e->stream, e->number) <= (int64_t)place;
 }
@@ -266,7 +266,7 @@ static bool is_for(const struct watcher *w, const struct watch_item *i, const st
 {
 	if (!wants(w, row, i->place, &i->change))
 		return false;
-	return t ? match_task(&w->match, &i->change, t) : match_without_task(&w->match);
+	return t ? match_task(&w->filter, &i->change, t) : match_without_task(&w->filter);
 }
 
 /* False: the reader's own watcher takes nothing, or is gone. */

@@ -156,7 +156,8 @@ def test_filters(start, make_worker):
         ({"queue": "q1"}, {"mine"}), ({"name": "a"}, {"other"}), ({"labels": {"k": "v"}}, {"mine"}), ({"labels": {"k": "w"}}, set()),
         ({"labels": {"e": ""}}, {"mine"}), ({"task_ids": [other.id]}, {"other"}), ({"states": [State.RUNNING]}, set()),
         ({"states": [State.PENDING], "queue": "q2"}, {"other"}), ({"owner": "nobody"}, set()), ({"worker_id": "w1"}, set()),
-        ({"created_before": mine.created_at}, set()), ({"created_from": mine.created_at}, {"mine", "other"}),
+        ({"name_prefix": "a"}, {"mine", "other"}), ({"name_prefix": "a/"}, {"mine"}), ({"label_selector": "k in (v,w),e"}, {"mine"}),
+        ({"label_selector": "!k"}, {"other"}), ({"created_before": mine.created_at}, set()), ({"created_from": mine.created_at}, {"mine", "other"}),
     ):
         w = Watcher(cluster, cursor=now.events[0].cursor, **fields)
         # What follows everything that is looked for says that all of it has come.
@@ -196,7 +197,7 @@ def test_refused(start):
         assert code == CODE.INVALID_ARGUMENT and "cursor" in text, bad
     # Bytes 1 to 8 say of which store it is.
     assert refusal(cluster, cursor=cursor[:2] + ("A" if cursor[2] != "A" else "B") + cursor[3:])[0] == CODE.OUT_OF_RANGE
-    for fields, name in (({"states": [9]}, "filter.states"), ({"queue": "a b"}, "filter.queue"), ({"task_ids": ["x"]}, "filter.task_ids"),
+    for fields, name in (({"states": [9]}, "filter.states"), ({"queue": "a b"}, "filter.queue"), ({"label_selector": "a in"}, "filter.label_selector"), ({"task_ids": ["x"]}, "filter.task_ids"),
                          ({"labels": {str(i): "" for i in range(17)}}, "filter.labels")):
         code, text = refusal(cluster, filter=T.TaskFilter(**fields))
         assert code == CODE.INVALID_ARGUMENT and name in text
