@@ -258,9 +258,14 @@ static int open_services(struct server *s)
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
+	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
+	gc.limits.max_age_ns = s->cfg.conn_age_ns;
+	gc.limits.max_age_grace_ns = s->cfg.conn_age_grace_ns;
+	gc.limits.idle_ns = s->cfg.conn_idle_ns;
 	rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
-	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1 };
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
+					 .open_metrics = s->cfg.open_metrics };
 	monitor_init(&s->monitor);
 	return rc;
 }

@@ -134,6 +134,8 @@ static bool authorized(struct grpc_server *srv, struct reply *r, struct method_e
 		.authorization = x->ops->header(x, "authorization"),
 		.n_authorization = x->ops->header_count(x, "authorization"),
 		.request_id = x->ops->header(x, "x-request-id"),
+		.user_agent = x->ops->header(x, "user-agent"),
+		.previous_attempts = x->ops->header(x, "grpc-previous-rpc-attempts"),
 	};
 	struct refusal refusal = { .code = STATUS_OK };
 	if (call_authorize(srv, &rq, ret_caller, &refusal) == 0)

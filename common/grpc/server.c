@@ -25,6 +25,8 @@ void grpc_limits_default(struct grpc_limits *l)
 		.conn_recv = 32 * 1024 * 1024,
 		.keepalive_ns = 30 * NS_PER_S,
 		.keepalive_timeout_ns = 20 * NS_PER_S,
+		.ping_min_ns = 10 * NS_PER_S,
+		.max_age_grace_ns = 30 * NS_PER_S,
 		.blocked_output_ns = 60 * NS_PER_S,
 		.first_headers_ns = 10 * NS_PER_S,
 		.body_ns = 30 * NS_PER_S,
@@ -133,9 +135,22 @@ static void on_other(struct conn *c, struct stream *s, const uint8_t *data, size
 	http1_server_adopt(srv->cfg.http1, s, data, len);
 }
 
+/* The grace of a connection that is too old is over. */
+static void on_aged(struct conn *c)
+{
+	struct server_conn *sc = container_of(c, struct server_conn, base);
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the connection is older than --max-connection-age and its grace; connect again");
+	(void)refuse_reason(&r, REASON_CONNECTION_TOO_OLD);
+	r.retry_after_ms = 1;
+	list_each(call, &sc->calls)
+		call_end(container_of(call, struct grpc_call, node), &r, false);
+}
+
 static const struct conn_ops CONN_OPS = {
 	.on_stream = on_stream,
 	.on_flushed = on_flushed,
+	.on_aged = on_aged,
 	.on_closed = on_closed,
 };
 /* With a place for who speaks HTTP/1.1. */
@@ -143,6 +158,7 @@ static const struct conn_ops CONN_OPS_HTTP1 = {
 	.on_stream = on_stream,
 	.on_other = on_other,
 	.on_flushed = on_flushed,
+	.on_aged = on_aged,
 	.on_closed = on_closed,
 };
 
@@ -164,7 +180,7 @@ int grpc_server_adopt(struct grpc_server *srv, struct stream *stream)
 	srv->stats.connections++;
 	conn_attach(&sc->base, stream, true);
 	if (srv->draining)
-		conn_drain(&sc->base);
+		conn_drain(&sc->base, NULL);
 	return 0;
 }
 
@@ -367,7 +383,7 @@ void grpc_server_drain(struct grpc_server *srv, int64_t deadline_mono_ns, void (
 	srv->on_drained = on_drained;
 	close_listeners(srv);
 	list_each(it, &srv->conns)
-		conn_drain(&container_of(it, struct server_conn, node)->base);
+		conn_drain(&container_of(it, struct server_conn, node)->base, NULL);
 	if (deadline_mono_ns != GRPC_NO_DEADLINE)
 		loop_timer_set(&srv->drain_timer, deadline_mono_ns);
 	loop_mark(srv->loop, &srv->dirty);

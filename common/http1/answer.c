@@ -7,6 +7,7 @@
 #include "common/http1/impl.h"
 
 #define ANSWER_MAX ((size_t)2048)
+#define FIELDS_BYTES_MAX (2 * HTTP1_HEAD_MAX)
 
 const char *http1_reason(int status)
 {
@@ -38,8 +39,8 @@ void http1_format_date(char *ret, size_t cap)
 			 months[t.tm_mon], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
 }
 
-/* `allow`: "" or a whole field. */
-static void answer(struct http1_conn *c, const struct http1_reply *r, const char *allow, bool head)
+/* `more`: "" or a whole field. */
+static void answer(struct http1_conn *c, const struct http1_reply *r, const char *more, bool head)
 {
 	char date[64];
 	size_t len = buf_len(&r->body);
@@ -48,7 +49,7 @@ static void answer(struct http1_conn *c, const struct http1_reply *r, const char
 	int rc = buf_addf(&c->out,
 			  "HTTP/1.1 %d %s\r\n%sserver: reins/" REINS_VERSION "\r\ncontent-type: %s\r\ncontent-length: %zu\r\n"
 			  "cache-control: no-store\r\n%s%s\r\n",
-			  r->status, http1_reason(r->status), date, r->type, len, allow, c->closing ? "connection: close\r\n" : "");
+			  r->status, http1_reason(r->status), date, r->type, len, more, c->closing ? "connection: close\r\n" : "");
 	if (rc == 0 && !head)
 		rc = buf_add(&c->out, buf_head(&r->body), len);
 	if (rc) { /* no memory: half an answer must not be taken for one */
@@ -76,10 +77,26 @@ void http1_refuse(struct http1_conn *c, int status, const char *why)
 	http1_answer_text(c, status, "", why, false);
 }
 
-void http1_answer_route(struct http1_conn *c, const struct http1_route *route, bool head)
+void http1_answer_route(struct http1_conn *c, const struct http1_route *route, size_t head_len, bool head)
 {
 	struct http1_reply r;
-	http1_server_ask(c->srv, route, &r);
-	answer(c, &r, "", head);
+	struct buf fields;
+	struct http1_asker asker = { .peer = stream_peer(c->stream) };
+	const char *value;
+	char challenge[64] = "";
+	buf_init(&fields, FIELDS_BYTES_MAX);
+	if (http1_head_fields((const char *)buf_head(&c->in), head_len, &fields)) {
+		buf_done(&fields);
+		http1_refuse(c, 431, "the request's headers are too large");
+		return;
+	}
+	asker.n_authorization = http1_fields_find(&fields, "authorization", &value);
+	if (asker.n_authorization == 1)
+		asker.authorization = value;
+	http1_server_ask(c->srv, route, &asker, &r);
+	if (r.challenge)
+		snprintf(challenge, sizeof(challenge), "www-authenticate: %s\r\n", r.challenge);
+	answer(c, &r, challenge, head);
 	buf_done(&r.body);
+	buf_done(&fields);
 }

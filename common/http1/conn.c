@@ -104,7 +104,7 @@ static void serve(struct http1_conn *c, const struct http1_head *h, size_t len)
 	} else if (!(route->methods & h->method)) {
 		http1_answer_text(c, 405, "allow: GET, HEAD\r\n", "only GET and HEAD are answered here", head);
 	} else {
-		http1_answer_route(c, route, head);
+		http1_answer_route(c, route, len, head);
 	}
 	buf_consume(&c->in, len);
 }

@@ -129,9 +129,9 @@ const struct http1_route *http1_server_route(const struct http1_server *s, const
 	return NULL;
 }
 
-void http1_server_ask(struct http1_server *s, const struct http1_route *route, struct http1_reply *ret)
+void http1_server_ask(struct http1_server *s, const struct http1_route *route, const struct http1_asker *asker, struct http1_reply *ret)
 {
-	*ret = (struct http1_reply){ .status = 200, .type = "text/plain; charset=utf-8" };
+	*ret = (struct http1_reply){ .asker = asker, .status = 200, .type = "text/plain; charset=utf-8" };
 	buf_init(&ret->body, s->cfg.limits.max_body);
 	route->on_request(s->cfg.app, ret);
 }

@@ -16,8 +16,17 @@
 
 struct http1_server;
 
+/* Who asks. */
+struct http1_asker {
+	const struct stream_peer *peer;
+	const char *authorization; /* NULL: none, or several */
+	size_t n_authorization;
+};
+
 struct http1_reply {
+	const struct http1_asker *asker; /* in on_request */
 	int status;       /* 200 unless set */
+	const char *challenge; /* static; www-authenticate. NULL: none */
 	const char *type; /* static; "text/plain; charset=utf-8" unless set */
 	struct buf body;  /* at most http1_limits.max_body */
 };
@@ -64,7 +73,7 @@ void http1_server_free(struct http1_server *s);
 /* For who serves the same paths in another way: the one at that path, without a query; NULL. */
 const struct http1_route *http1_server_route(const struct http1_server *s, const char *path, size_t len);
 /* Its answer; the caller frees ret->body. */
-void http1_server_ask(struct http1_server *s, const struct http1_route *route, struct http1_reply *ret);
+void http1_server_ask(struct http1_server *s, const struct http1_route *route, const struct http1_asker *asker, struct http1_reply *ret);
 /* What is here, for who asks for what is not. */
 const char *http1_server_about(const struct http1_server *s);
 

@@ -92,7 +92,7 @@ void http1_exchange_written(struct http1_conn *c);
 const char *http1_reason(int status);
 void http1_format_date(char *ret, size_t cap); /* "date: …\r\n" */
 void http1_answer_text(struct http1_conn *c, int status, const char *allow, const char *text, bool head);
-void http1_answer_route(struct http1_conn *c, const struct http1_route *r, bool head);
+void http1_answer_route(struct http1_conn *c, const struct http1_route *r, size_t head_len, bool head);
 void http1_refuse(struct http1_conn *c, int status, const char *why);
 
 #endif
