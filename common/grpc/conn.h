@@ -47,7 +47,7 @@ struct conn {
 	size_t preface; /* bytes of the client's preface seen (server) */
 	bool ready_told, goaway_told, out_pending, idle;
 	bool proven; /* server: the owner answered a call with a message; see unproven_idle_ns */
-	int64_t opened_mono_ns, received_mono_ns, progress_mono_ns, idle_mono_ns, ping_mono_ns, drain_mono_ns, linger_mono_ns;
+	int64_t opened_mono_ns, received_mono_ns, progress_mono_ns, idle_mono_ns, ping_mono_ns, drain_mono_ns, linger_mono_ns, flushed_mono_ns;
 	int64_t bytes_in, bytes_out;
 	char text[256];
 	char peer[64];
