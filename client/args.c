@@ -18,7 +18,7 @@ static const struct {
 static const struct {
 	const char *flag, *env;
 } from_env[] = {
-	{ "--server", "REINS_SERVER" }, { "--token", "REINS_TOKEN" },     { "--tls-ca", "REINS_TLS_CA" },
+	{ "--server", "REINS_SERVER" }, { "--token", "REINS_TOKEN" },     { "--token-file", "REINS_TOKEN_FILE" }, { "--tls-ca", "REINS_TLS_CA" },
 	{ "--tls-cert", "REINS_TLS_CERT" }, { "--tls-key", "REINS_TLS_KEY" },
 };
 

@@ -18,7 +18,8 @@ enum exit_code {
 
 /* First member of each command's settings. */
 struct common_conf {
-	char *server, *token, *tls_ca, *tls_cert, *tls_key;
+	char *server, *token, *token_file, *tls_ca, *tls_cert, *tls_key;
+	bool insecure;
 	char *output;
 	int64_t deadline; /* ns; 0: not given */
 	int64_t keepalive; /* ns */
@@ -34,6 +35,10 @@ struct common_conf {
 	  .group = "Connection" },                                                                                   \
 	{ "token", SETTING_STRING, offsetof(struct common_conf, token), "TOKEN", .secret = true,                     \
 	  .help = "Who you are, if the server asks. Better in the environment: REINS_TOKEN." },                      \
+	{ "token-file", SETTING_STRING, offsetof(struct common_conf, token_file), "FILE",                            \
+	  .help = "The token is in this file, unless one is given. Environment: REINS_TOKEN_FILE." },                \
+	{ "insecure", SETTING_BOOL, offsetof(struct common_conf, insecure),                                          \
+	  .help = "Send the token also in clear text over a network." },                                             \
 	{ "tls-ca", SETTING_STRING, offsetof(struct common_conf, tls_ca), "FILE",                                    \
 	  .help = "Certificates (PEM) that the server's must descend from; else the system's. Environment: REINS_TLS_CA." }, \
 	{ "tls-cert", SETTING_STRING, offsetof(struct common_conf, tls_cert), "FILE",                                \

@@ -182,7 +182,7 @@ int dev_address_choose(const char *listen_text, struct dev_address *ret, char *e
 
 static bool leads_elsewhere(const char *variable)
 {
-	static const char *const names[] = { "REINS_SERVER=", "REINS_TOKEN=", "REINS_TLS_", "REINS_CLIENT_CA=" };
+	static const char *const names[] = { "REINS_SERVER=", "REINS_TOKEN", "REINS_TLS_", "REINS_CLIENT_CA=" };
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (!strncmp(variable, names[i], strlen(names[i])))
 			return true;

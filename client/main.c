@@ -7,6 +7,7 @@
 #include "client/cli.h"
 #include "client/dev_child.h"
 #include "client/output.h"
+#include "common/auth/token.h"
 
 static const struct command *const commands[] = {
 	&cmd_dev,    &cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_metrics, &cmd_wait,
@@ -71,8 +72,13 @@ static void on_signal(void *arg, int signo)
 static int run_connected(const struct command *cmd, struct cli *cli, const void *conf, char **rest, int n_rest,
 			 int n_before)
 {
+	char token[TOKEN_SHOWN_MAX + 1], err[512];
+	bool from_file = !cli->conf->token && cli->conf->token_file;
+	if (from_file && token_read_file(cli->conf->token_file, token, err, sizeof(err)))
+		return cli_usage(cli, "--token-file: %s", err);
 	const struct client_config cc = { .server = cli->conf->server,
-					  .token = cli->conf->token,
+					  .token = from_file ? token : cli->conf->token,
+					  .insecure = cli->conf->insecure,
 					  .ca_file = cli->conf->tls_ca,
 					  .cert_file = cli->conf->tls_cert,
 					  .key_file = cli->conf->tls_key,
@@ -98,6 +104,7 @@ static int run_connected(const struct command *cmd, struct cli *cli, const void 
 	loop_signal_free(sigint);
 	loop_signal_free(sigterm);
 	client_free(cli->client);
+	explicit_bzero(token, sizeof(token));
 	/* Closed handles are given back in a turn. */
 	loop_turn(cli->loop, false);
 	loop_free(cli->loop);

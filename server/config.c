@@ -22,7 +22,17 @@ static const struct setting table[] = {
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
-		  "most, its connection ends. Peers may send up to 50 PINGs a second themselves." },
+		  "most, its connection ends." },
+	{ "min-ping-interval", SETTING_DURATION, S(ping_min_ns), NULL, "10s", 0, 86400 * NS_PER_S,
+	  .help = "How often a peer may send a PING itself, with calls or without; the third in a row that is more than a tenth early "
+		  "ends its connection, which clients take as too_many_pings. 0: 50 a second." },
+	{ "max-connection-age", SETTING_DURATION, S(conn_age_ns), NULL, "0", 0, INT64_C(87600) * 3600 * NS_PER_S,
+	  .help = "A connection that is so old, a tenth more or less, takes no new calls, so that clients come back through their "
+		  "balancer. 0: none is too old." },
+	{ "max-connection-age-grace", SETTING_DURATION, S(conn_age_grace_ns), NULL, "30s", 0, 86400 * NS_PER_S,
+	  .help = "So long its calls may go on; then they end with UNAVAILABLE, workers' sessions too: those connect again at once." },
+	{ "max-connection-idle", SETTING_DURATION, S(conn_idle_ns), NULL, "10m", 0, 86400 * NS_PER_S,
+	  .help = "A connection without a call for so long is closed. 0: none is. One that had no answer yet has 30 s." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
 	  .help = "After SIGTERM: how long calls in flight may take." },
 

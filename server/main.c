@@ -83,11 +83,6 @@ static void tell_connection(const char *peer, const char *text)
 static void on_grpc_log(void *app, const char *peer, const char *text) { tell_connection(peer, text); }
 static void on_http1_log(void *app, const char *peer, const char *text) { tell_connection(peer, text); }
 
-static void on_http1(void *app, struct stream *stream, const void *data, size_t len)
-{
-	http1_server_adopt(container_of(app, struct server, rpc)->http1, stream, data, len);
-}
-
 static int open_store(struct server *s)
 {
 	char err[200];
@@ -192,6 +187,7 @@ static int open_engine(struct server *s)
 	ec.core.recovery_ns = s->cfg.recovery_interval_ns;
 	ec.core.master_ttl_ns = s->cfg.master_ttl_ns;
 	ec.core.master_ttl_exclusive_ns = s->cfg.master_ttl_exclusive_ns;
+	ec.core.alone = s->store->alone;
 	ec.core.max_workers = (int32_t)s->cfg.max_workers;
 	ec.core.max_queues = (int32_t)s->cfg.max_queues;
 	ec.core.window = (int32_t)s->cfg.window;
@@ -240,6 +236,18 @@ static int open_services(struct server *s)
 		},
 	};
 	rpc_init(&s->rpc);
+	struct http1_server_config hc = {
+		.routes = monitor_routes,
+		.n_routes = monitor_n_routes,
+		.about = "Methods are called by POST /package.Service/Method, as reins.v1.TaskService/SubmitTask; besides there are /healthz, "
+			 "/readyz and /metrics.",
+		.app = &s->monitor,
+		.on_log = on_http1_log,
+	};
+	http1_limits_default(&hc.limits);
+	int rc = http1_server_new(s->loop, &hc, &s->http1);
+	if (rc)
+		return rc;
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
@@ -250,25 +258,19 @@ static int open_services(struct server *s)
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
-		.on_http1 = on_http1,
+		.http1 = s->http1,
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
-	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
-	if (rc)
-		return rc;
+	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
+	gc.limits.max_age_ns = s->cfg.conn_age_ns;
+	gc.limits.max_age_grace_ns = s->cfg.conn_age_grace_ns;
+	gc.limits.idle_ns = s->cfg.conn_idle_ns;
+	rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
-	struct http1_server_config hc = {
-		.routes = monitor_routes,
-		.n_routes = monitor_n_routes,
-		.about = "Over HTTP/1.1 there are /healthz, /readyz and /metrics; gRPC is spoken over HTTP/2 with prior knowledge.",
-		.app = &s->monitor,
-		.on_log = on_http1_log,
-	};
-	http1_limits_default(&hc.limits);
-	rc = http1_server_new(s->loop, &hc, &s->http1);
-	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1 };
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
+					 .open_metrics = s->cfg.open_metrics };
 	monitor_init(&s->monitor);
 	return rc;
 }
@@ -370,7 +372,8 @@ static void on_stop(void *arg, int signo)
 	rpc_drain(&s->rpc);
 	int64_t deadline = loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns;
 	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
-	http1_server_drain(s->http1, deadline, on_http1_drained);
+	/* Its calls end at the deadline with the others, and have the same second to say so. */
+	http1_server_drain(s->http1, deadline + NS_PER_S, on_http1_drained);
 }
 
 static void reload_auth(struct server *s)

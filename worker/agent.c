@@ -367,6 +367,7 @@ int agent_new(struct loop *loop, const struct worker_config *cfg, const char *su
 	loop_timer_init(&a->settle_timer, loop, on_settle_timer);
 	const struct link_config link = {.loop = loop, .servers = &cfg->servers, .tls_ca = cfg->tls_ca,
 		.tls_cert = cfg->tls_cert, .tls_key = cfg->tls_key, .token = cfg->token,
+		.token_file = cfg->token_file, .insecure = cfg->insecure,
 		.on_ready = on_link_ready, .on_lost = on_link_lost, .arg = a};
 	if (state_dir_open(&a->state, cfg->state_dir, cfg->id, err, cap) < 0 || link_new(&link, err, cap, &a->link) < 0 ||
 	    confine_new(cfg, &a->state, err, cap, &a->confine) < 0) {

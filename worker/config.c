@@ -25,7 +25,10 @@ static const struct setting table[] = {
 	{ROW("tls-cert", SETTING_STRING, tls_cert), .value_name = "FILE",
 	 .help = "This worker's own certificate (PEM); its SAN must name the worker's id: URI reins:worker:ID, or DNS ID."},
 	{ROW("tls-key", SETTING_STRING, tls_key), .value_name = "FILE", .help = "Its key (PEM). All three are read again when they change, at the next connection."},
-	{ROW("token", SETTING_STRING, token), .secret = true, .help = "Sent to the master as a bearer token."},
+	{ROW("token", SETTING_STRING, token), .secret = true, .help = "Sent to the master as a bearer token. Programs don't see it."},
+	{ROW("token-file", SETTING_STRING, token_file), .value_name = "FILE",
+	 .help = "The token is in this file, which is read again before each connection."},
+	{ROW("insecure", SETTING_BOOL, insecure), .help = "Send the token also in clear text over a network."},
 
 	{ROW("id", SETTING_STRING, id), .value_name = "NAME",
 	 .help = "Name of this worker, the same after every restart. Default: the host name.", .group = "Worker"},
@@ -197,6 +200,10 @@ int worker_config_finish(struct worker_config *c, char *err, size_t cap)
 				 c->labels.at[i]);
 			return -1;
 		}
+	}
+	if (c->token && c->token_file) {
+		snprintf(err, cap, "--token and --token-file: one of them");
+		return -1;
 	}
 	if (!c->tls_cert != !c->tls_key) {
 		snprintf(err, cap, "--tls-cert and --tls-key go together");

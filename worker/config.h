@@ -15,7 +15,8 @@ struct worker_config {
 	bool forget;              /* what is left there is given up, and nothing else is done */
 	char *log_level, *log_format;
 	char *tls_ca, *tls_cert, *tls_key;
-	char *token;
+	char *token, *token_file;
+	bool insecure;
 	int64_t kill_grace_ns, orphan_timeout_ns, launch_failures;
 	char *drain;              /* one of worker_drain_names */
 	int64_t drain_timeout_ns, detach_for_ns;

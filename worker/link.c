@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/auth/token.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
 #include "common/net/endpoint.h"
@@ -42,6 +43,7 @@ struct link {
 	bool welcomed;
 	char where[320];
 	struct log_repeats repeats;
+	char token[TOKEN_SHOWN_MAX + 1]; /* of the file, as it was read last; "": none */
 	bool rarely;                /* the end of this one is a refusal that a person has to put right */
 	bool refused;               /* so was one of this round */
 	int64_t elsewhere_mono_ns;  /* no departure before */
@@ -116,6 +118,17 @@ static void warn_of_end(const struct link *l)
 		log_warn("tls", NULL, "%s ends in %lld hours: renew it", l->cfg.tls_cert, (long long)(left_us / 3600000000));
 }
 
+/* What is to be shown, NULL: nothing. A file that can't be read now may have said something good before. */
+static const char *token_of(struct link *l)
+{
+	char err[512];
+	if (!l->cfg.token_file)
+		return l->cfg.token;
+	if (token_read_file(l->cfg.token_file, l->token, err, sizeof(err)))
+		log_error("link", NULL, "the token of before stays in use: %s", err);
+	return l->token;
+}
+
 static void connect_to(struct link *l)
 {
 	if (l->servers[l->server].tls)
@@ -128,7 +141,7 @@ static void connect_to(struct link *l)
 	else
 		snprintf(authority, sizeof(authority), strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host, e->port);
 	struct grpc_channel_config cfg = {.authority = authority,
-		.user_agent = "reins-worker/" REINS_VERSION, .bearer_token = l->cfg.token,
+		.user_agent = "reins-worker/" REINS_VERSION, .bearer_token = token_of(l),
 		.on_ready = on_channel_ready, .on_closed = on_channel_closed, .arg = l};
 	int64_t deadline = loop_now_mono_ns(l->cfg.loop) + CONNECT_NS;
 	grpc_limits_default(&cfg.limits);
@@ -230,6 +243,11 @@ static int parse_servers(struct link *l, char *err, size_t cap)
 			return -1;
 		}
 		tls |= l->servers[i].tls;
+		if ((l->cfg.token || l->cfg.token_file) && !l->cfg.insecure && !l->servers[i].tls && !endpoint_is_loopback(&l->servers[i])) {
+			snprintf(err, cap, "--server: %.200s is clear text, and whoever is on the way could read the token: use https://, or "
+				 "say --insecure", l->cfg.servers->at[i]);
+			return -1;
+		}
 	}
 	if (!tls)
 		return 0;
@@ -261,7 +279,8 @@ int link_new(const struct link_config *cfg, char *err, size_t cap, struct link *
 	backoff_init(&l->backoff, BACKOFF_FIRST_NS, BACKOFF_MAX_NS, rng_process_next());
 	loop_timer_init(&l->timer, cfg->loop, on_timer);
 	loop_dirty_init(&l->dirty, LOOP_WORK, step);
-	if (parse_servers(l, err, cap) < 0) {
+	if (parse_servers(l, err, cap) < 0 ||
+	    (cfg->token_file && token_read_file(cfg->token_file, l->token, err, cap) < 0)) {
 		link_free(l);
 		return -1;
 	}
@@ -273,6 +292,7 @@ void link_free(struct link *l)
 {
 	if (!l)
 		return;
+	explicit_bzero(l->token, sizeof(l->token));
 	loop_timer_stop(&l->timer);
 	loop_unmark(&l->dirty);
 	endpoint_query_cancel(l->query);

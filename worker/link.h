@@ -17,7 +17,8 @@ struct link_config {
 	struct loop *loop;
 	const struct setting_list *servers;
 	const char *tls_ca, *tls_cert, *tls_key; /* may be NULL */
-	const char *token;                       /* may be NULL */
+	const char *token, *token_file;          /* may be NULL; the file is read before each connection */
+	bool insecure;                           /* a token may go over a network in clear text */
 	/* A connection stands. The callee starts its call, and says link_answered when the peer has answered. */
 	void (*on_ready)(void *arg, struct grpc_channel *ch);
 	/* The channel is gone (its calls got their status before); the next try is on its way. */

@@ -137,6 +137,12 @@ int client_new(struct loop *loop, const struct client_config *cfg, struct client
 		return -1;
 	}
 	endpoint_format(&c->endpoint, c->server, sizeof c->server);
+	if (cfg->token && !cfg->insecure && !c->endpoint.tls && !endpoint_is_loopback(&c->endpoint)) {
+		fail(ret_err, STATUS_INVALID_ARGUMENT, false, "%s is clear text, and whoever is on the way could read the token: use "
+		     "https://, or say --insecure", c->server);
+		client_free(c);
+		return -1;
+	}
 	if (c->endpoint.is_unix)
 		snprintf(c->authority, sizeof c->authority, "localhost");
 	else

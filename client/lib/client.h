@@ -24,6 +24,7 @@ struct client;
 struct client_config {
 	const char *server;    /* as endpoint_parse reads it; copied, like all of these */
 	const char *token;     /* NULL: none */
+	bool insecure;         /* the token may go over a network in clear text */
 	const char *ca_file;   /* trust for the server; NULL: the system's. Only with a TLS address, like the next two */
 	const char *cert_file; /* the client's own certificate and key, both or none */
 	const char *key_file;

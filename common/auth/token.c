@@ -1,9 +1,11 @@
 #include "common/auth/token.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PREFIX "reins_"
@@ -70,6 +72,32 @@ int token_make(struct token *ret, char ret_text[static TOKEN_TEXT_MAX + 1])
 	digest_of(p, ret->digest);
 	OPENSSL_cleanse(secret, sizeof(secret));
 	return 0;
+}
+
+int token_read_file(const char *path, char ret_text[static TOKEN_SHOWN_MAX + 1], char *ret_err, size_t err_cap)
+{
+	char data[TOKEN_SHOWN_MAX + 3];
+	FILE *f = fopen(path, "re");
+	size_t n = f ? fread(data, 1, sizeof(data), f) : 0, first = 0;
+	int err = !f || ferror(f) ? errno : 0;
+	if (f)
+		fclose(f);
+	while (n && isspace((unsigned char)data[n - 1]))
+		n--;
+	while (first < n && isspace((unsigned char)data[first]))
+		first++;
+	size_t good = 0;
+	while (first + good < n && isgraph((unsigned char)data[first + good]))
+		good++;
+	bool fine = !err && good && first + good == n && good <= TOKEN_SHOWN_MAX;
+	if (fine) {
+		memcpy(ret_text, data + first, good);
+		ret_text[good] = '\0';
+	} else {
+		snprintf(ret_err, err_cap, "%s: %s", path, err ? strerror(err) : "not a token: one word of printable characters is wanted");
+	}
+	OPENSSL_cleanse(data, sizeof(data));
+	return fine ? 0 : -EINVAL;
 }
 
 bool token_same_digest(const uint8_t a[static TOKEN_DIGEST_LEN], const uint8_t b[static TOKEN_DIGEST_LEN])

@@ -21,6 +21,10 @@ struct token {
 int token_parse(const char *text, size_t len, struct token *ret) MUST_CHECK;
 /* A new one, and its text, which is to be shown once and forgotten. -EIO: the system has no randomness. */
 int token_make(struct token *ret, char ret_text[static TOKEN_TEXT_MAX + 1]) MUST_CHECK;
+/* What a client is to show, from a file with nothing else in it but blanks around; any text of TOKEN_SHOWN_MAX printable
+ * characters at most, so that other servers' tokens may be shown too.  -EINVAL with a text that begins with the path. */
+#define TOKEN_SHOWN_MAX 4096
+int token_read_file(const char *path, char ret_text[static TOKEN_SHOWN_MAX + 1], char *ret_err, size_t err_cap) MUST_CHECK;
 bool token_id_ok(const char *id, size_t len);
 /* In a time that does not depend on where they differ. */
 bool token_same_digest(const uint8_t a[static TOKEN_DIGEST_LEN], const uint8_t b[static TOKEN_DIGEST_LEN]);

@@ -35,6 +35,8 @@ bool principal_has_queue(const struct principal *p, const char *queue)
 	size_t n = strlen(queue);
 	if (!p->queues)
 		return true;
+	if (strchr(queue, ','))
+		return false;
 	for (const char *at = p->queues + 1; *at; at = strchr(at, ',') + 1)
 		if (strncmp(at, queue, n) == 0 && at[n] == ',')
 			return true;

@@ -48,7 +48,7 @@ static struct grpc_call *answer_other(struct grpc_server *srv, struct reply *r, 
 	static const struct h2_header allow = H2_HEADER("allow", "POST"), types = H2_HEADER("accept-post", TYPES);
 	const char *verb = r->x.ops->header(&r->x, ":method");
 	if (!entry && verb && strcmp(verb, "POST") != 0 && !r->dialect)
-		return answer_http(srv, r, "404", NULL, "nothing is here; methods are called by POST /package.Service/Method");
+		return answer_http(srv, r, "404", NULL, srv->cfg.http1 ? http1_server_about(srv->cfg.http1) : "nothing is here");
 	if (!verb || strcmp(verb, "POST") != 0)
 		return answer_http(srv, r, "405", &allow, "methods are called by POST");
 	if (!entry)
@@ -134,6 +134,8 @@ static bool authorized(struct grpc_server *srv, struct reply *r, struct method_e
 		.authorization = x->ops->header(x, "authorization"),
 		.n_authorization = x->ops->header_count(x, "authorization"),
 		.request_id = x->ops->header(x, "x-request-id"),
+		.user_agent = x->ops->header(x, "user-agent"),
+		.previous_attempts = x->ops->header(x, "grpc-previous-rpc-attempts"),
 	};
 	struct refusal refusal = { .code = STATUS_OK };
 	if (call_authorize(srv, &rq, ret_caller, &refusal) == 0)
@@ -175,6 +177,8 @@ struct grpc_call *call_accept(struct grpc_server *srv, const struct exchange *x)
 			return answer_http(srv, &r, "431", NULL, "the request's headers are too large");
 		return answer_status(srv, &r, STATUS_RESOURCE_EXHAUSTED, "the request's headers are too large");
 	}
+	if (route_answer(srv, &r))
+		return NULL;
 	const char *verb = x->ops->header(x, ":method");
 	struct method_entry *entry = entry_at(srv, x->ops->header(x, ":path"));
 	if (verb && strcmp(verb, "OPTIONS") == 0 && cors_preflight(&r))

@@ -155,7 +155,7 @@ void grpc_channel_shutdown(struct grpc_channel *ch)
 	if (ch->base.state == CONN_OPENING)
 		loop_mark(ch->base.loop, &ch->dirty);
 	else
-		conn_drain(&ch->base);
+		conn_drain(&ch->base, NULL);
 }
 
 void grpc_channel_free(struct grpc_channel *ch)

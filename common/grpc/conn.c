@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/rng.h"
+
 #define READ_MAX (64 * 1024)  /* per connection and turn: fairness */
 #define WRITE_HIGH (256 * 1024) /* encoded bytes waiting for the socket */
 #define OUT_MAX (SIZE_MAX / 4)  /* h2_pull stops at WRITE_HIGH plus a frame */
 #define LINGER_NS NS_PER_S
 #define SELDOM_NS (100 * NS_PER_MS)
+#define CUT_NS NS_PER_S /* from the end of an old connection's calls to its own */
 #define DRAIN_NS NS_PER_S /* for a peer that doesn't answer the PING between the two GOAWAYs */
 
 static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,6 +42,7 @@ int conn_init(struct conn *c, struct loop *loop, enum h2_role role, const struct
 		.stream_window = limits->stream_window,
 		.conn_window = limits->conn_window,
 		.in_budget = limits->conn_recv,
+		.ping_min_ns = limits->ping_min_ns,
 	};
 	c->loop = loop;
 	c->role = role;
@@ -98,6 +102,32 @@ static int64_t check_keepalive(struct conn *c, int64_t now)
 	return now + l->keepalive_timeout_ns;
 }
 
+/* The next step of growing old, if it is due; -1: the connection is to be cut. Else when the next one is. */
+static int64_t check_age(struct conn *c, int64_t now)
+{
+	if (!c->age_mono_ns)
+		return INT64_MAX;
+	if (now < c->age_mono_ns)
+		return c->age_mono_ns;
+	switch (c->age) {
+	case AGE_YOUNG:
+		c->age = AGE_DRAINS;
+		c->age_mono_ns = now + c->limits->max_age_grace_ns;
+		conn_drain(c, "max_age");
+		break;
+	case AGE_DRAINS:
+		c->age = AGE_ENDED;
+		c->age_mono_ns = now + CUT_NS;
+		h2_drain_finish(c->h2);
+		c->ops->on_aged(c);
+		conn_mark(c);
+		break;
+	default:
+		return -1;
+	}
+	return c->age_mono_ns;
+}
+
 /* The text of what is overdue, or NULL and the next time to look. */
 static const char *check(struct conn *c, int64_t now, int64_t *ret_due)
 {
@@ -112,6 +142,10 @@ static const char *check(struct conn *c, int64_t now, int64_t *ret_due)
 	if (alive < 0)
 		return "no answer to the keepalive PING";
 	due = min_i64(due, alive);
+	int64_t age = check_age(c, now);
+	if (age < 0)
+		return "cut: the grace of its age is over";
+	due = min_i64(due, age);
 	if (c->out_pending && l->blocked_output_ns > 0) {
 		int64_t blocked = c->progress_mono_ns + l->blocked_output_ns;
 		if (now >= blocked)
@@ -210,11 +244,11 @@ void conn_terminate(struct conn *c, uint32_t code, const char *text)
 	set_ending(c, code == H2_NO_ERROR ? "" : text);
 }
 
-void conn_drain(struct conn *c)
+void conn_drain(struct conn *c, const char *why)
 {
 	if (c->state != CONN_OPEN || c->drain_mono_ns)
 		return;
-	h2_drain(c->h2);
+	h2_drain(c->h2, why);
 	c->drain_mono_ns = loop_now_mono_ns(c->loop);
 	arm(c, c->drain_mono_ns + DRAIN_NS);
 	conn_mark(c);
@@ -412,6 +446,11 @@ static void opened(struct conn *c)
 	c->state = CONN_OPEN;
 	c->opened_mono_ns = c->received_mono_ns = c->progress_mono_ns = c->idle_mono_ns = now;
 	c->idle = true;
+	if (c->role == H2_SERVER && c->limits->max_age_ns > 0) {
+		/* Spread, so that those who came together don't come back together. */
+		int64_t tenth = c->limits->max_age_ns / 10;
+		c->age_mono_ns = now + c->limits->max_age_ns - tenth + (int64_t)(rng_process_next() % (uint64_t)(2 * tenth + 1));
+	}
 	const struct stream_peer *peer = stream_peer(c->stream);
 	snprintf(c->peer, sizeof(c->peer), "%s", peer->address);
 	rearm(c);

@@ -21,6 +21,7 @@ struct conn_ops {
 	 * has let go of; on_closed follows. NULL: such a client is told in HTTP/1.1 that it is wrong here. */
 	void (*on_other)(struct conn *c, struct stream *s, const uint8_t *data, size_t len);
 	void (*on_flushed)(struct conn *c); /* after a write, when queues may have become shorter; may be NULL */
+	void (*on_aged)(struct conn *c); /* server: max_age_ns and its grace are over; a second later what is left is cut */
 	/* The end; every stream had H2_NEWS_CLOSED before. text: NULL for an orderly end. The owner buries itself. */
 	void (*on_closed)(struct conn *c, const char *text);
 };
@@ -47,6 +48,8 @@ struct conn {
 	size_t preface; /* bytes of the client's preface seen (server) */
 	bool ready_told, goaway_told, out_pending, idle;
 	bool proven; /* server: the owner answered a call with a message; see unproven_idle_ns */
+	int64_t age_mono_ns; /* server: when the next step of growing old is due; 0: it does not */
+	enum { AGE_YOUNG, AGE_DRAINS, AGE_ENDED } age;
 	int64_t opened_mono_ns, received_mono_ns, progress_mono_ns, idle_mono_ns, ping_mono_ns, drain_mono_ns, linger_mono_ns, flushed_mono_ns;
 	int64_t bytes_in, bytes_out;
 	char text[256];
@@ -61,8 +64,8 @@ void conn_attach(struct conn *c, struct stream *s, bool open);
 extern const struct stream_events conn_stream_events;
 /* Something is to be sent. Idempotent. */
 void conn_mark(struct conn *c);
-/* Two-step GOAWAY; ends by itself after the last stream. */
-void conn_drain(struct conn *c);
+/* Two-step GOAWAY; ends by itself after the last stream. `why`: static text for the peer, or NULL. */
+void conn_drain(struct conn *c, const char *why);
 /* Ends after what is queued: GOAWAY with code and text; open streams get H2_NEWS_CLOSED. */
 void conn_terminate(struct conn *c, uint32_t code, const char *text);
 /* From a callback of the loop: everything closed, the streams' and the owner's callbacks are called. */

@@ -32,6 +32,9 @@ struct grpc_limits {
 	size_t conn_recv;           /* 32 MiB of incomplete messages over all streams: then the call that adds is refused */
 	int64_t keepalive_ns;       /* PING after this time without a frame from the peer; 0: none */
 	int64_t keepalive_timeout_ns;
+	int64_t ping_min_ns;        /* 10 s: how often a peer may send a PING (server); 0: as often as it likes */
+	int64_t max_age_ns;         /* a connection older than this is drained (server), a tenth sooner or later; 0: none */
+	int64_t max_age_grace_ns;   /* 30 s more for its calls, then they end with UNAVAILABLE */
 	int64_t blocked_output_ns;  /* 60 s: a peer that takes nothing while we hold output is cut */
 	int64_t first_headers_ns;   /* 10 s from accept to the client's SETTINGS: slowloris */
 	int64_t body_ns;            /* 30 s without a byte of an incomplete request of one message (server): slowloris; 0: none */

@@ -25,6 +25,8 @@ void grpc_limits_default(struct grpc_limits *l)
 		.conn_recv = 32 * 1024 * 1024,
 		.keepalive_ns = 30 * NS_PER_S,
 		.keepalive_timeout_ns = 20 * NS_PER_S,
+		.ping_min_ns = 10 * NS_PER_S,
+		.max_age_grace_ns = 30 * NS_PER_S,
 		.blocked_output_ns = 60 * NS_PER_S,
 		.first_headers_ns = 10 * NS_PER_S,
 		.body_ns = 30 * NS_PER_S,
@@ -87,9 +89,28 @@ static void on_flushed(struct conn *c)
 	call_unpark(container_of(c, struct server_conn, base));
 }
 
-static void detach_calls(struct server_conn *sc)
+static int64_t connections(const struct grpc_server *srv)
 {
-	list_each(it, &sc->calls) {
+	struct http1_stats s = { .connections = 0 };
+	if (srv->cfg.http1)
+		http1_server_stats(srv->cfg.http1, &s);
+	return srv->stats.connections + s.connections;
+}
+
+static bool is_full(const struct grpc_server *srv)
+{
+	return srv->cfg.max_connections > 0 && connections(srv) >= srv->cfg.max_connections;
+}
+
+void server_conn_left(struct grpc_server *srv)
+{
+	if (!is_full(srv))
+		pause_listeners(srv, false);
+}
+
+static void detach_calls(struct list *calls)
+{
+	list_each(it, calls) {
 		struct grpc_call *call = container_of(it, struct grpc_call, node);
 		call_cut(call);
 		call_detach(call);
@@ -100,10 +121,9 @@ static void on_closed(struct conn *c, const char *text)
 {
 	struct server_conn *sc = container_of(c, struct server_conn, base);
 	struct grpc_server *srv = sc->srv;
-	detach_calls(sc);
+	detach_calls(&sc->calls);
 	conn_bury(sc);
-	if (srv->stats.connections == srv->cfg.max_connections - 1)
-		pause_listeners(srv, false);
+	server_conn_left(srv);
 	loop_mark(srv->loop, &srv->dirty); /* drained, perhaps, once on_end was called */
 	if (text)
 		log_line(srv, c->peer, text);
@@ -112,12 +132,25 @@ static void on_closed(struct conn *c, const char *text)
 static void on_other(struct conn *c, struct stream *s, const uint8_t *data, size_t len)
 {
 	struct grpc_server *srv = container_of(c, struct server_conn, base)->srv;
-	srv->cfg.on_http1(srv->cfg.app, s, data, len);
+	http1_server_adopt(srv->cfg.http1, s, data, len);
+}
+
+/* The grace of a connection that is too old is over. */
+static void on_aged(struct conn *c)
+{
+	struct server_conn *sc = container_of(c, struct server_conn, base);
+	struct refusal r;
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the connection is older than --max-connection-age and its grace; connect again");
+	(void)refuse_reason(&r, REASON_CONNECTION_TOO_OLD);
+	r.retry_after_ms = 1;
+	list_each(call, &sc->calls)
+		call_end(container_of(call, struct grpc_call, node), &r, false);
 }
 
 static const struct conn_ops CONN_OPS = {
 	.on_stream = on_stream,
 	.on_flushed = on_flushed,
+	.on_aged = on_aged,
 	.on_closed = on_closed,
 };
 /* With a place for who speaks HTTP/1.1. */
@@ -125,6 +158,7 @@ static const struct conn_ops CONN_OPS_HTTP1 = {
 	.on_stream = on_stream,
 	.on_other = on_other,
 	.on_flushed = on_flushed,
+	.on_aged = on_aged,
 	.on_closed = on_closed,
 };
 
@@ -134,7 +168,7 @@ int grpc_server_adopt(struct grpc_server *srv, struct stream *stream)
 	if (!sc)
 		return -ENOMEM;
 	int rc = conn_init(&sc->base, srv->loop, H2_SERVER, &srv->cfg.limits,
-			   srv->cfg.on_http1 ? &CONN_OPS_HTTP1 : &CONN_OPS);
+			   srv->cfg.http1 ? &CONN_OPS_HTTP1 : &CONN_OPS);
 	if (rc < 0) {
 		free(sc);
 		return rc;
@@ -146,7 +180,7 @@ int grpc_server_adopt(struct grpc_server *srv, struct stream *stream)
 	srv->stats.connections++;
 	conn_attach(&sc->base, stream, true);
 	if (srv->draining)
-		conn_drain(&sc->base);
+		conn_drain(&sc->base, NULL);
 	return 0;
 }
 
@@ -198,7 +232,7 @@ static void on_accept(void *arg, struct stream *stream)
 		[GRPC_REFUSED_MEMORY] = "refused: no memory",
 	};
 	int refusal = -1;
-	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
+	if (is_full(srv))
 		refusal = GRPC_REFUSED_LIMIT;
 	else if (per_addr > 0 && !is_loopback(peer) && count_from(srv, peer) >= per_addr)
 		refusal = GRPC_REFUSED_ADDRESS;
@@ -209,7 +243,7 @@ static void on_accept(void *arg, struct stream *stream)
 		log_line(srv, peer, words[refusal]);
 		stream_close(stream);
 	}
-	if (srv->cfg.max_connections > 0 && srv->stats.connections >= srv->cfg.max_connections)
+	if (is_full(srv))
 		pause_listeners(srv, true);
 }
 
@@ -258,6 +292,12 @@ static void on_work(struct loop_dirty *d)
 		check_drained(srv);
 }
 
+static void end_calls(struct list *calls, const struct refusal *r)
+{
+	list_each(it, calls)
+		call_end(container_of(it, struct grpc_call, node), r, false);
+}
+
 /* First the calls end with UNAVAILABLE; a second later what could not leave is cut. */
 static void on_drain_deadline(struct loop_timer *t)
 {
@@ -274,10 +314,10 @@ static void on_drain_deadline(struct loop_timer *t)
 	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the server is shutting down");
 	(void)refuse_reason(&r, REASON_MASTER_STOPPING);
 	r.retry_after_ms = 1000;
+	end_calls(&srv->http1_calls, &r);
 	list_each(it, &srv->conns) {
 		struct server_conn *sc = container_of(it, struct server_conn, node);
-		list_each(call, &sc->calls)
-			call_end(container_of(call, struct grpc_call, node), &r, false);
+		end_calls(&sc->calls, &r);
 		h2_drain_finish(sc->base.h2);
 		conn_mark(&sc->base);
 	}
@@ -312,6 +352,7 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	srv->cfg = *cfg;
 	map_init(&srv->methods);
 	list_init(&srv->conns);
+	list_init(&srv->http1_calls);
 	list_init(&srv->listeners);
 	list_init(&srv->todo);
 	list_init(&srv->spare);
@@ -328,6 +369,8 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	}
 	loop_dirty_init(&srv->dirty, LOOP_WORK, on_work);
 	loop_timer_init(&srv->drain_timer, loop, on_drain_deadline);
+	if (cfg->http1)
+		http1_server_set_service(cfg->http1, &exchange_http1_service, srv);
 	*ret = srv;
 	return 0;
 }
@@ -340,7 +383,7 @@ void grpc_server_drain(struct grpc_server *srv, int64_t deadline_mono_ns, void (
 	srv->on_drained = on_drained;
 	close_listeners(srv);
 	list_each(it, &srv->conns)
-		conn_drain(&container_of(it, struct server_conn, node)->base);
+		conn_drain(&container_of(it, struct server_conn, node)->base, NULL);
 	if (deadline_mono_ns != GRPC_NO_DEADLINE)
 		loop_timer_set(&srv->drain_timer, deadline_mono_ns);
 	loop_mark(srv->loop, &srv->dirty);
@@ -370,9 +413,12 @@ void grpc_server_free(struct grpc_server *srv)
 	while (!list_empty(&srv->conns)) {
 		struct server_conn *sc = container_of(srv->conns.next, struct server_conn, node);
 		conn_shut(&sc->base);
-		detach_calls(sc);
+		detach_calls(&sc->calls);
 		conn_bury(sc);
 	}
+	if (srv->cfg.http1)
+		http1_server_set_service(srv->cfg.http1, NULL, NULL);
+	detach_calls(&srv->http1_calls);
 	call_work(srv);
 	loop_unmark(&srv->dirty);
 	loop_bury(srv->loop, &srv->grave, server_bury);
@@ -401,6 +447,7 @@ void grpc_server_each_call(struct grpc_server *srv, void (*visit)(void *arg, str
 {
 	list_each(conn, &srv->conns)
 		visit_calls(&container_of(conn, struct server_conn, node)->calls, visit, arg);
+	visit_calls(&srv->http1_calls, visit, arg);
 }
 
 const struct grpc_method_stats *grpc_server_method_stats(const struct grpc_server *srv, size_t method)

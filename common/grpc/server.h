@@ -9,6 +9,7 @@
 
 #include "common/base/histogram.h"
 #include "common/grpc/grpc.h"
+#include "common/http1/http1.h"
 #include "common/loop/loop.h"
 #include "common/stream/stream.h"
 
@@ -45,6 +46,7 @@ struct grpc_request {
 	const char *authorization; /* NULL: none, or several */
 	size_t n_authorization;    /* headers of that name */
 	const char *request_id;    /* x-request-id; NULL: none */
+	const char *user_agent, *previous_attempts; /* what a client says of itself, and how often it tried before; NULL: nothing */
 };
 
 struct grpc_server_config {
@@ -68,9 +70,10 @@ struct grpc_server_config {
 	int (*on_authorize)(void *app, const struct grpc_request *rq, void **ret_caller, struct refusal *ret_r);
 	/* Last of a call that may be made, after its on_end: gives the caller back. NULL only without on_authorize. */
 	void (*on_over)(void *app, void *caller, enum status_code code);
-	/* A connection whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN: takes the stream over, with
-	 * what was read of it (64 KiB at most). NULL: such a connection is refused. It is no connection of this server's any more. */
-	void (*on_http1)(void *app, struct stream *s, const void *data, size_t len);
+	/* Gets the connections whose first bytes are no HTTP/2, and whose client did not ask for it by ALPN; what is on no path of
+	 * its table comes back as calls.  Its connections count with ours, and its paths answer over HTTP/2 too.  It must outlive
+	 * this server. NULL: such a connection is refused. */
+	struct http1_server *http1;
 };
 
 int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, struct grpc_server **ret) MUST_CHECK;

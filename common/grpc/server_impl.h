@@ -23,6 +23,7 @@ struct grpc_server {
 	struct map methods;
 	struct method_entry *entries; /* the last: of requests that became no call */
 	struct list conns, listeners;
+	struct list http1_calls; /* over exchanges of HTTP/1.1 */
 	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
 	size_t n_spare;
@@ -107,6 +108,17 @@ void call_input(struct grpc_call *c);
 void call_await_body(struct grpc_call *c);
 /* The connection's queues are shorter: parked requests go on. */
 void call_unpark(struct server_conn *sc);
+
+/* ---- server.c ---- */
+/* A connection is gone, of whatever kind: listeners that wait for that go on. */
+void server_conn_left(struct grpc_server *srv);
+
+/* ---- routes.c ---- */
+/* Answers from the paths of HTTP/1.1's table; false: it is none. */
+bool route_answer(struct grpc_server *srv, struct reply *r);
+
+/* ---- exchange_http1.c ---- */
+extern const struct http1_service exchange_http1_service;
 
 /* ---- exchange_h2.c ---- */
 void exchange_h2_news(struct server_conn *sc, struct h2_stream *s, unsigned news);

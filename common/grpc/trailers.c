@@ -13,6 +13,10 @@ void trailers_build(struct trailers *t, const struct refusal *r)
 	t->h[t->n++] = (struct h2_header){ "grpc-status", t->code, (size_t)n, 0 };
 	size_t len = wire_encode_message(r->message, t->message);
 	t->h[t->n++] = (struct h2_header){ "grpc-message", t->message, len, H2_HEADER_ONCE };
+	if (r->retry_after_ms > 0) {
+		n = snprintf(t->pushback, sizeof(t->pushback), "%lld", (long long)r->retry_after_ms);
+		t->h[t->n++] = (struct h2_header){ "grpc-retry-pushback-ms", t->pushback, (size_t)n, H2_HEADER_ONCE };
+	}
 	uint8_t details[DETAILS_STATUS_CAP];
 	size_t details_len = details_status(r, details);
 	if (!details_len)

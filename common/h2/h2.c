@@ -364,8 +364,9 @@ int h2_recv(struct h2 *h, const uint8_t *data, size_t len, int64_t now_mono_ns)
 static void send_last_goaway(struct h2 *h)
 {
 	h->goaway_due = false;
+	const char *why = h->drain_why ? h->drain_why : "";
 	if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
-				  NGHTTP2_NO_ERROR, NULL, 0) != 0)
+				  NGHTTP2_NO_ERROR, (const uint8_t *)why, strlen(why)) != 0)
 		h2_fail(h, H2_INTERNAL_ERROR, "no memory for GOAWAY");
 }
 
@@ -426,11 +427,12 @@ struct h2_stream *h2_next(struct h2 *h, unsigned *ret_news)
 	return s;
 }
 
-void h2_drain(struct h2 *h)
+void h2_drain(struct h2 *h, const char *why)
 {
 	if (h->dead || h->draining)
 		return;
 	h->draining = true;
+	h->drain_why = why;
 	if (h->role == H2_CLIENT) {
 		h2_drain_finish(h);
 		return;

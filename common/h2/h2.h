@@ -45,6 +45,7 @@ struct h2_limits {
 	uint32_t max_streams;       /* streams the owner has not released, closed ones included */
 	uint32_t stream_window;
 	uint32_t conn_window;       /* raised to at least stream_window */
+	int64_t ping_min_ns;        /* server: the peer may send a PING every so often, see h2_guard.c; 0: no such rule */
 	size_t in_budget;           /* received bytes held over all streams before connection credit stops */
 };
 
@@ -82,8 +83,8 @@ bool h2_goaway_received(const struct h2 *h);
 /* The peer's GOAWAY carried an error: its text for a log, else "". */
 const char *h2_goaway_text(const struct h2 *h);
 /* Server. First of the two steps: GOAWAY(2^31-1), so that nothing in flight is lost, and a PING; its answer, or
- * h2_drain_finish, brings the second with the real last id. Idempotent. */
-void h2_drain(struct h2 *h);
+ * h2_drain_finish, brings the second with the real last id, and `why` as its debug text (static, or NULL). Idempotent. */
+void h2_drain(struct h2 *h, const char *why);
 void h2_drain_finish(struct h2 *h);
 bool h2_draining(const struct h2 *h);
 /* Ends the connection: GOAWAY with a code and text, every stream closed. h2_dead from now on. */

@@ -5,7 +5,11 @@
  *   empty     DATA frames without bytes and without an end: 10 in a row;
  *   premature of each 1,000 streams, those that the peer reset within a second of their work having begun and
  *             before they were answered (CVE-2023-44487): 500.  Streams that never reached a handler are cheap
- *             and are left to the library's rate limit, so that a client which gives up many uploads is served.
+ *             and are left to the library's rate limit, so that a client which gives up many uploads is served;
+ *   pings     one every ping_min_ns, with and without streams: the third in a row that comes earlier ends the connection
+ *             with "too_many_pings", which gRPC clients understand (they double their interval). A tenth less is let
+ *             pass, since the way of a PING is not always the same; a PING in time, and anything that we send, begins
+ *             the count anew: clients measure the path while they receive.
  *
  * Only a server keeps them: a client chose its peer. */
 #include "common/h2/h2_impl.h"
@@ -18,6 +22,7 @@
 #define PREMATURE_NS NS_PER_S
 #define PREMATURE_SAMPLE 1000
 #define PREMATURE_MAX 500
+#define PING_STRIKES 2
 
 static void roll(struct h2 *h)
 {
@@ -33,6 +38,20 @@ static bool is_empty_data(const nghttp2_frame *f)
 	if (f->hd.type != NGHTTP2_DATA || (f->hd.flags & NGHTTP2_FLAG_END_STREAM))
 		return false;
 	return f->hd.length == f->data.padlen;
+}
+
+static void count_ping(struct h2 *h)
+{
+	struct h2_guard *g = &h->guard;
+	int64_t min = h->limits.ping_min_ns;
+	if (min <= 0)
+		return;
+	if (!g->ping_mono_ns || h->now - g->ping_mono_ns >= min - min / 10) {
+		g->ping_mono_ns = h->now;
+		g->ping_strikes = 0;
+	} else if (++g->ping_strikes > PING_STRIKES) {
+		h2_fail(h, H2_ENHANCE_YOUR_CALM, "too_many_pings");
+	}
 }
 
 void h2_guard_recv(struct h2 *h, const nghttp2_frame *frame)
@@ -56,6 +75,11 @@ void h2_guard_recv(struct h2 *h, const nghttp2_frame *frame)
 			g->streams = g->premature = 0;
 		break;
 	case NGHTTP2_PING:
+		if (frame->hd.flags & NGHTTP2_FLAG_ACK)
+			break;
+		g->control++;
+		count_ping(h);
+		break;
 	case NGHTTP2_SETTINGS:
 		if (frame->hd.flags & NGHTTP2_FLAG_ACK)
 			break;
@@ -91,6 +115,8 @@ void h2_guard_sent(struct h2 *h, const nghttp2_frame *frame)
 	case NGHTTP2_DATA:
 	case NGHTTP2_HEADERS:
 		g->traffic++;
+		g->ping_mono_ns = 0;
+		g->ping_strikes = 0;
 		break;
 	case NGHTTP2_RST_STREAM:
 		if (frame->rst_stream.error_code == NGHTTP2_NO_ERROR || frame->rst_stream.error_code == NGHTTP2_CANCEL ||

@@ -14,6 +14,8 @@ struct h2_guard {
 	uint32_t resets_sent;
 	uint32_t empty_data; /* in a row */
 	uint32_t streams, premature;
+	int64_t ping_mono_ns; /* the last one that did not come too early; 0: none since we sent something */
+	uint32_t ping_strikes;
 };
 
 struct h2 {
@@ -28,6 +30,7 @@ struct h2 {
 	size_t in_total, out_total;
 	size_t in_uncredited; /* connection credit owed to the peer */
 	bool got_settings, got_goaway, draining, drain_finished, goaway_due, ping_waiting, dead, aborted;
+	const char *drain_why;
 	char error[256];
 	char goaway_text[160];
 	struct h2_guard guard;

@@ -68,9 +68,11 @@ static struct span cut(struct span *rest, char at)
 	return head;
 }
 
-static int check_request_line(struct span line, bool *ret_old, const char **why)
+static int check_request_line(struct span line, struct http1_head *ret, const char **why)
 {
 	struct span method = cut(&line, ' '), target = cut(&line, ' '), version = line;
+	ret->verb = method.at;
+	ret->verb_len = method.len;
 	*why = "the request line is malformed";
 	if (!is_token(method) || !target.len)
 		return 400;
@@ -79,8 +81,8 @@ static int check_request_line(struct span line, bool *ret_old, const char **why)
 			return 400;
 	if (version.len != 8 || memcmp(version.at, "HTTP/", 5) != 0 || version.at[6] != '.')
 		return 400;
-	*ret_old = memcmp(version.at + 5, "1.0", 3) == 0;
-	if (*ret_old || memcmp(version.at + 5, "1.1", 3) == 0)
+	ret->old = memcmp(version.at + 5, "1.0", 3) == 0;
+	if (ret->old || memcmp(version.at + 5, "1.1", 3) == 0)
 		return 0;
 	*why = "HTTP/1.1 and 1.0 are spoken, and HTTP/2 with prior knowledge";
 	return 505;
@@ -200,17 +202,19 @@ static int path_of(struct span target, bool connect, struct http1_head *ret, con
 	*why = "the request's target is malformed";
 	if (target.len == 1 && *target.at == '*') {
 		ret->path = target.at;
-		ret->path_len = 1;
+		ret->path_len = ret->target_len = 1;
 		return 0;
 	}
 	http_parser_url_init(&u);
 	if (http_parser_parse_url(target.at, target.len, connect, &u) != 0)
 		return 400;
 	ret->path = "/";
-	ret->path_len = 1;
+	ret->path_len = ret->target_len = 1;
 	if (u.field_set & 1u << UF_PATH) {
 		ret->path = target.at + u.field_data[UF_PATH].off;
-		ret->path_len = u.field_data[UF_PATH].len;
+		ret->path_len = ret->target_len = u.field_data[UF_PATH].len;
+		if (u.field_set & 1u << UF_QUERY)
+			ret->target_len = (size_t)u.field_data[UF_QUERY].off + u.field_data[UF_QUERY].len - u.field_data[UF_PATH].off;
 	}
 	return 0;
 }
@@ -241,8 +245,7 @@ int http1_head_parse(const char *data, size_t len, struct http1_head *ret, const
 	struct span rest = { data, len - 2 }; /* without the blank line */
 	struct http1_head h = { .path_len = 0 };
 	struct fields f = { .n = 0 };
-	bool old;
-	int status = check_request_line(next_line(&rest), &old, ret_why);
+	int status = check_request_line(next_line(&rest), &h, ret_why);
 	if (status)
 		return status;
 	while (rest.len) {
@@ -250,11 +253,48 @@ int http1_head_parse(const char *data, size_t len, struct http1_head *ret, const
 		if (*ret_why)
 			return 400;
 	}
-	if ((status = check_framing(&f, old, ret_why)) || (status = parse(data, len, &h, ret_why)))
+	if ((status = check_framing(&f, h.old, ret_why)) || (status = parse(data, len, &h, ret_why)))
 		return status;
 	for (size_t i = 0; i < f.length.len; i++)
-		h.has_body = h.has_body || f.length.at[i] != '0';
-	h.has_body = h.has_body || f.encodings;
+		h.length = h.length * 10 + (uint64_t)(f.length.at[i] - '0'); /* 18 digits at most */
+	h.chunked = f.encodings;
+	h.has_body = h.length || h.chunked;
+	h.expects = f.expect.at && !h.old;
 	*ret = h;
 	return 0;
+}
+
+int http1_head_fields(const char *data, size_t len, struct buf *ret)
+{
+	struct span rest = { data, len - 2 };
+	(void)next_line(&rest);
+	while (rest.len) {
+		struct span line = next_line(&rest), name = cut(&line, ':'), value = trim(line);
+		uint8_t *at = buf_reserve(ret, name.len + value.len + 2);
+		if (!at)
+			return name.len + value.len + 2 > buf_room(ret) ? -ENOBUFS : -ENOMEM;
+		for (size_t i = 0; i < name.len; i++)
+			at[i] = (uint8_t)(name.at[i] >= 'A' && name.at[i] <= 'Z' ? name.at[i] + ('a' - 'A') : name.at[i]);
+		at[name.len] = 0;
+		if (value.len)
+			memcpy(at + name.len + 1, value.at, value.len);
+		at[name.len + 1 + value.len] = 0;
+		buf_commit(ret, name.len + value.len + 2);
+	}
+	return 0;
+}
+
+size_t http1_fields_find(const struct buf *fields, const char *name, const char **ret_value)
+{
+	const char *p = (const char *)buf_head(fields), *end = p + buf_len(fields);
+	size_t count = 0;
+	while (p < end) {
+		const char *value = p + strlen(p) + 1;
+		if (strcmp(p, name) == 0) {
+			*ret_value = value;
+			count++;
+		}
+		p = value + strlen(value) + 1;
+	}
+	return count;
 }

@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "common/base/base.h"
+#include "common/base/buf.h"
 
 #define HTTP1_HEAD_MAX ((size_t)16 << 10)
 #define HTTP1_FIELDS_MAX 100
@@ -18,10 +18,17 @@ enum http1_method { HTTP1_GET = 1, HTTP1_HEAD = 2, HTTP1_OTHER = 4 };
 
 struct http1_head {
 	enum http1_method method;
-	const char *path; /* in the bytes that were parsed, ended by path_len; as it came, not decoded. "/…", or "*" */
+	const char *verb; /* in the bytes that were parsed, as the next ones */
+	size_t verb_len;
+	const char *path; /* as it came, not decoded. "/…", or "*" */
 	size_t path_len;
-	bool keep_alive;  /* the peer wants, or its version says, that the connection goes on */
-	bool has_body;    /* bytes follow that belong to the request */
+	size_t target_len; /* of the path and the query behind it */
+	bool old;          /* HTTP/1.0 */
+	bool keep_alive;   /* the peer wants, or its version says, that the connection goes on */
+	bool has_body;     /* bytes follow that belong to the request: */
+	bool chunked;
+	uint64_t length;   /* of them, unless chunked */
+	bool expects;      /* 100-continue, before it sends them */
 };
 
 /* Looks for the end of a head in what has come; *scanned (0 at first) says how much of it was looked at before.
@@ -32,5 +39,10 @@ ssize_t http1_head_end(const char *data, size_t len, size_t *scanned) MUST_CHECK
 /* A whole head.  0, or the status to refuse it with (400, 417, 501, 505) and why, for the answer and a log line; the
  * connection can't go on then. */
 int http1_head_parse(const char *data, size_t len, struct http1_head *ret, const char **ret_why) MUST_CHECK;
+
+/* The fields of a head that was parsed, each as NAME NUL VALUE NUL with the name in lower case. -ENOBUFS, -ENOMEM. */
+int http1_head_fields(const char *data, size_t len, struct buf *ret) MUST_CHECK;
+/* How many fields have that name; *ret_value: the last one's. */
+size_t http1_fields_find(const struct buf *fields, const char *name, const char **ret_value);
 
 #endif

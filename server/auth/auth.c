@@ -27,7 +27,7 @@ struct auth {
 	struct tokens *tokens; /* NULL: no file */
 	struct audit *audit;   /* NULL: nobody needs to be known, and no file was asked for */
 	struct failures failures;
-	struct log_limit tell;
+	struct log_repeats repeats;
 	struct auth_stats stats;
 };
 
@@ -92,7 +92,22 @@ void auth_stats(const struct auth *a, struct auth_stats *ret)
 
 /* ---- refusals ---- */
 
-static int refuse_failure(struct auth *a, const struct grpc_request *rq, const char *path, enum auth_failure why, struct refusal *r)
+/* A program that is refused comes again and again: a line a minute for each address, method and reason. */
+static void tell(struct auth *a, const struct grpc_request *rq, const char *text)
+{
+	const char *peer = rq->peer->address, *port = strrchr(peer, ':'), *path = rq->method->path + 1;
+	char key[512];
+	int64_t dropped;
+	snprintf(key, sizeof(key), "%.*s %s %s", (int)(port ? port - peer : 0), peer, path, text);
+	if (!log_repeats_pass(&a->repeats, loop_now_mono_ns(a->cfg.loop), NS_PER_S / 10, key, &dropped))
+		return;
+	if (dropped)
+		log_warn("auth", NULL, "%s: %s refused: %s (and %lld times before)", peer, path, text, (long long)dropped);
+	else
+		log_warn("auth", NULL, "%s: %s refused: %s", peer, path, text);
+}
+
+static int refuse_failure(struct auth *a, const struct grpc_request *rq, enum auth_failure why, struct refusal *r)
 {
 	static const char *const texts[AUTH_FAILURES] = {
 		[AUTH_NOTHING_SHOWN] = "this server must know who calls: send `authorization: Bearer TOKEN`, or show a certificate",
@@ -104,31 +119,27 @@ static int refuse_failure(struct auth *a, const struct grpc_request *rq, const c
 		[AUTH_CERT_UNKNOWN] = "the certificate names nobody who is known here",
 		[AUTH_CERT_AMBIGUOUS] = "the certificate names more than one who is known here",
 	};
-	int64_t now = loop_now_mono_ns(a->cfg.loop), dropped;
+	char text[200];
 	a->stats.failures[why]++;
-	if (!failures_add(&a->failures, rq->peer->address, now)) {
+	if (!failures_add(&a->failures, rq->peer->address, loop_now_mono_ns(a->cfg.loop))) {
 		a->stats.too_many++;
 		(void)refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "too many attempts from this address without a good token or certificate");
 		r->retry_after_ms = 1000;
 		return -1;
 	}
-	if (log_limit_pass(&a->tell, now, 1, &dropped))
-		log_warn("auth", NULL, "%s: %s refused: %s (%s); %lld such before without a line", rq->peer->address, path + 1, texts[why],
-			 auth_failure_names[why], (long long)dropped);
+	snprintf(text, sizeof(text), "%s (%s)", texts[why], auth_failure_names[why]);
+	tell(a, rq, text);
 	return refuse(r, STATUS_UNAUTHENTICATED, NULL, "%s", texts[why]);
 }
 
-static int refuse_role(struct auth *a, const struct grpc_request *rq, const char *path, const struct principal *who, unsigned roles,
-		       struct refusal *r)
+static int refuse_role(struct auth *a, const struct grpc_request *rq, const struct principal *who, unsigned roles, struct refusal *r)
 {
-	char have[ROLES_TEXT_MAX + 1], need[ROLES_TEXT_MAX + 1];
-	int64_t dropped;
+	char have[ROLES_TEXT_MAX + 1], need[ROLES_TEXT_MAX + 1], text[200];
 	roles_format(who->roles, have);
 	roles_format((roles & (ROLE_ADMIN * 2 - 1)) | ROLE_ADMIN, need);
 	a->stats.failures[AUTH_NOT_PERMITTED]++;
-	if (log_limit_pass(&a->tell, loop_now_mono_ns(a->cfg.loop), 1, &dropped))
-		log_warn("auth", NULL, "%s: %s refused: \"%s\" has the roles %s, not one of %s; %lld such before without a line", rq->peer->address,
-			 path + 1, who->name, have, need, (long long)dropped);
+	snprintf(text, sizeof(text), "\"%.100s\" has the roles %s", who->name, have);
+	tell(a, rq, text);
 	return refuse(r, STATUS_PERMISSION_DENIED, NULL, "\"%.100s\" may not: it takes one of the roles %s; yours: %s", who->name, need, have);
 }
 
@@ -301,8 +312,7 @@ static struct auth_call *call_new(const struct grpc_request *rq, const struct ac
 
 int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call **ret_call, struct refusal *ret_r)
 {
-	const char *path = rq->method->path;
-	const struct access_row *row = access_find(path);
+	const struct access_row *row = access_find(rq->method->path);
 	struct principal *who = NULL;
 	enum auth_failure why;
 	*ret_call = NULL;
@@ -310,9 +320,9 @@ int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call *
 		return refuse(ret_r, STATUS_PERMISSION_DENIED, NULL, "nobody may call this: the server has no rule for it");
 	if (!(row->who & ACCESS_ANYONE) && !((row->who & ACCESS_SHOWN) && a->cfg.open_reflection)) {
 		if (identify(a, rq, &who, &why))
-			return refuse_failure(a, rq, path, why, ret_r);
+			return refuse_failure(a, rq, why, ret_r);
 		if (who && !access_allows(row, who->roles)) {
-			int rc = refuse_role(a, rq, path, who, row->who, ret_r);
+			int rc = refuse_role(a, rq, who, row->who, ret_r);
 			struct auth_call *c = row->changes && a->audit ? call_new(rq, row, who, false) : NULL;
 			if (c)
 				auth_end(a, c, STATUS_PERMISSION_DENIED);
@@ -349,10 +359,9 @@ int auth_may(struct auth *a, const struct grpc_request *rq, unsigned roles, stru
 {
 	struct principal *who;
 	enum auth_failure why;
-	const char *path = rq->method->path;
 	if (identify(a, rq, &who, &why))
-		return refuse_failure(a, rq, path, why, ret_r);
-	int rc = !who || (who->roles & (roles | ROLE_ADMIN)) ? 0 : refuse_role(a, rq, path, who, roles, ret_r);
+		return refuse_failure(a, rq, why, ret_r);
+	int rc = !who || (who->roles & (roles | ROLE_ADMIN)) ? 0 : refuse_role(a, rq, who, roles, ret_r);
 	principal_unref(who);
 	return rc;
 }

@@ -158,6 +158,7 @@ static void record(struct core *c, struct job *j, const struct core_event *ev)
 	j->ours = j->state != JOB_LEFT && j->state != JOB_DONE && j->tb != TB_IN_FLIGHT;
 	list_remove(&j->link_retry);
 	job_set_state(c, j, JOB_RECORDING);
+	j->readopted = false;
 	j->token = ev->token;
 	j->peer = ev->peer;
 	struct core_effect *f = emit_worker(c, CORE_DO_RECORD, j->worker);
@@ -339,8 +340,8 @@ static void ack(struct core *c, uint64_t peer, struct core_attempt at, enum core
 static void recorded(struct core *c, struct job *j, const struct core_event *ev)
 {
 	struct worker *w = j->worker;
-	if (ev->recorded.verdict == CORE_RECORD_UNAVAILABLE) {
-		/* No word to the worker: it sends the outcome again. */
+	if (ev->recorded.verdict == CORE_RECORD_UNAVAILABLE || (ev->recorded.verdict == CORE_RECORD_FENCED && j->readopted)) {
+		/* No word to the worker: it sends the outcome again, and what was not its own may be by now. */
 		if (j->tb == TB_IN_FLIGHT) {
 			job_set_state(c, j, JOB_TAKING_BACK);
 		} else if (!j->ours) {
@@ -477,7 +478,7 @@ static void adopted(struct core *c, struct job *j, const struct core_event *ev)
 static void adopted_recording(struct core *c, struct job *j, const struct core_event *ev)
 {
 	new_session(c, j);
-	j->ours = true;
+	j->ours = j->readopted = true;
 }
 
 static void waits(struct core *c, struct job *j, const struct core_event *ev)
@@ -616,13 +617,23 @@ void job_on_outcome(struct core *c, const struct core_event *ev)
 		f->retry_in_ns = delay_after(c, j, ev);
 }
 
+/* The outcome came by a stream that was given up, and was judged before a newer session of the worker got the attempt. */
+static bool adopted_since(const struct core *c, const struct job *j, uint64_t peer)
+{
+	if (!j || j->worker != peer_worker(c, peer))
+		return false;
+	return j->state == JOB_SENT || j->state == JOB_RUNNING || j->state == JOB_RECALLING || j->state == JOB_ENDED ||
+	       (j->state == JOB_RECORDING && j->ours);
+}
+
 void job_on_recorded(struct core *c, const struct core_event *ev)
 {
 	struct job *j = job_by_attempt(c, ev->at);
 	bool known = j && j->state == JOB_RECORDING && j->token == ev->token;
 	if (known)
 		job_input(c, j, IN_RECORDED, ev);
-	else if (ev->recorded.verdict != CORE_RECORD_UNAVAILABLE && peer_worker(c, ev->peer))
+	else if (ev->recorded.verdict != CORE_RECORD_UNAVAILABLE && peer_worker(c, ev->peer) &&
+		 !(ev->recorded.verdict == CORE_RECORD_FENCED && adopted_since(c, j, ev->peer)))
 		ack(c, ev->peer, ev->at, ev->recorded.verdict);
 	if (ev->recorded.verdict != CORE_RECORD_RECORDED)
 		return;

@@ -32,6 +32,7 @@ struct core_config {
 	/* A master whose beat stands still this long has its sessions judged by others; for exclusive tasks, which it
 	 * stops renewing after nine tenths of that. */
 	int64_t master_ttl_ns, master_ttl_exclusive_ns;
+	bool alone; /* the store lets one process in: earlier ones under this master's id are gone, and nobody else is there */
 	int32_t max_workers;     /* 10,000 */
 	int32_t max_queues;      /* 10,000 */
 	int32_t window;          /* ready tasks in memory over all queues: 20,000 */

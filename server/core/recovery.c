@@ -7,7 +7,8 @@
  * another master or been lost with a stream.  Without a job in two sweeps it is taken into memory, where heartbeats decide.
  *
  * The other sessions are remembered with the time since which nothing spoke for them.  Those of this master's own id, from
- * before it was started, are judged after a whole lease.  Those of another master are judged when its beat was seen to stand
+ * before it was started, are judged after a whole lease; exclusive ones not before an earlier process under this id, if it still
+ * is there and can't know of this one, has given up renewing them.  Those of another master are judged when its beat was seen to stand
  * still for master-ttl, in steps:
  *
  *   beat unchanged for master-ttl, Redis shows no hb ──▶ take over: its incarnation + 1, if the beat is still the same
@@ -254,7 +255,11 @@ static void judge(struct core *c, const struct core_stray *row, struct stray *s)
 	return;
 #endif
 	if (row->own) {
-		/* Who runs under this id by mistake as well may still answer the session's heartbeats, until its next beat. */
+#ifndef REINS_MUTATION_NO_FORMER_WAIT /* tests/sim proves that it would notice */
+		if (row->exclusive)
+			since = max_i64(since, c->recovery.former_until);
+#endif
+		/* Redis may show an earlier process alive for longer than it is bound to be. */
 		if (c->now - since >= lease && (!row->exclusive || silent(c, s, row)))
 			take_back(c, row);
 		return;
@@ -438,6 +443,14 @@ void recovery_restart(struct core *c)
 {
 	forget(c, true);
 	c->recovery.since = c->now;
+}
+
+void recovery_on_beat(struct core *c)
+{
+	struct recovery *r = &c->recovery;
+	if (!r->opened && !c->cfg.alone)
+		r->former_until = c->now + c->cfg.master_ttl_exclusive_ns;
+	r->opened = true;
 }
 
 /* ---- life ---- */

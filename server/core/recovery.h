@@ -17,6 +17,8 @@ struct recovery {
 	struct map unknown;       /* rows of sessions that are held here, without a job; bounded */
 	size_t n_hb;              /* questions to the lease table that are not answered yet; bounded */
 	int64_t since;            /* listening, with the store reachable */
+	bool opened;              /* the store has this process in the master's row: no earlier one can beat from then on */
+	int64_t former_until;     /* so long an earlier one, if it lives, may renew exclusive leases */
 };
 
 #endif

@@ -239,7 +239,7 @@ static void apply(struct core *c, struct worker *w, struct hello *h, const struc
 	/* Exclusive tasks of another instance: the old lease is over when this master heard of it last, or, where another master
 	 * held the session before, when that one has noticed this session, or renews no more because it can't (take_over). */
 	bool ours = w->session && ev->opened.session == w->session + 1;
-	int64_t old_heard = ours ? max_i64(w->heard, 1) : c->now + c->cfg.master_ttl_exclusive_ns;
+	int64_t old_heard = ours ? max_i64(w->heard, 1) : c->now + (c->cfg.alone ? 0 : c->cfg.master_ttl_exclusive_ns);
 	w->heard = max_i64(w->heard, h->heard);
 	become(c, w, h, ev->opened.session, NULL, 0);
 	w->drain_wish = ev->opened.drain_wish;

@@ -45,10 +45,27 @@ static void on_readyz(void *app, struct http1_reply *r)
 	}
 }
 
+/* False: refused. */
+static bool may_see_metrics(const struct monitor *m, struct http1_reply *r)
+{
+	static const struct grpc_method metrics = { .path = "/metrics" };
+	const struct grpc_request rq = { .method = &metrics, .peer = r->asker->peer, .authorization = r->asker->authorization,
+					 .n_authorization = r->asker->n_authorization };
+	struct refusal refusal = { .code = STATUS_OK };
+	if (!m->rpc->auth || m->open_metrics || auth_may(m->rpc->auth, &rq, ROLE_READER | ROLE_OPERATOR, &refusal) == 0)
+		return true;
+	say(r, refusal.code == STATUS_UNAUTHENTICATED ? 401 : refusal.code == STATUS_PERMISSION_DENIED ? 403 : 429, "%s", refusal.message);
+	if (r->status == 401)
+		r->challenge = "Bearer";
+	return false;
+}
+
 static void on_metrics(void *app, struct http1_reply *r)
 {
 	struct monitor *m = app;
 	int64_t now = loop_now_mono_ns(m->rpc->loop);
+	if (!may_see_metrics(m, r))
+		return;
 	if (!buf_len(&m->text) || now - m->text_mono_ns >= MONITOR_FRESH_NS) {
 		buf_clear(&m->text);
 		m->text_mono_ns = now;

@@ -3,7 +3,7 @@
  *   /healthz  200 while the loop turns
  *   /readyz   200 when tasks are taken: the store is there and this master has its incarnation in it; else 503.  The body says
  *             in words what is wrong.  Without the lease table it stays 200, and says "degraded"
- *   /metrics  Prometheus' text format; the same text for all who ask within MONITOR_FRESH_NS, so that asking often costs little */
+ *   /metrics  where callers must be known (server/auth): for readers, operators and admins.  Prometheus' text format; the same text for all who ask within MONITOR_FRESH_NS, so that asking often costs little */
 #ifndef REINS_MONITOR_H
 #define REINS_MONITOR_H
 
@@ -18,6 +18,7 @@ struct monitor {
 	struct lease *lease;
 	struct grpc_server *grpc;
 	struct http1_server *http1;
+	bool open_metrics; /* for who is not known, too */
 	/* private */
 	struct buf text; /* of /metrics */
 	int64_t text_mono_ns;

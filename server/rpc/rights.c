@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/log/log.h"
 #include "server/rpc/worker_cert.h"
 
 #define LOOK_US (60 * INT64_C(1000000)) /* at the latest, since the wall clock can be set */
@@ -72,6 +73,9 @@ int rpc_authorize(void *app, const struct grpc_request *rq, void **ret_caller, s
 	int rc = rpc->auth ? auth_begin(rpc->auth, rq, &c, ret_r) : 0;
 	if (c && c->ends_wall_us)
 		look_at(rpc, c->ends_wall_us);
+	if (rc == 0 && log_enabled(LOG_DEBUG))
+		log_debug("rpc", NULL, "%s from %s agent=\"%.100s\" attempts before=%.10s", rq->method->path, rq->peer->address,
+			  rq->user_agent ? rq->user_agent : "", rq->previous_attempts ? rq->previous_attempts : "0");
 	*ret_caller = c;
 	return rc;
 }

@@ -46,7 +46,7 @@ struct store_insert {
 	const char *owner;               /* principal; "" */
 	struct blob *spec;               /* encoded TaskSpec */
 	struct blob *env_free_spec;      /* NULL: none. The spec without payload and env, for lists */
-	struct store_bytes labels;       /* encoded repeated entries for later selectors; may be empty */
+	struct store_bytes labels;       /* as in labels.h; empty: none */
 	const char *idempotency_key;     /* NULL: none */
 	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */
@@ -218,6 +218,7 @@ struct store {
 	const struct store_ops *ops;
 	/* Up: connected, schema current, writable. Changes are told once each by on_state. */
 	bool up;
+	bool alone; /* whoever has it open keeps all other processes out */
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);
 	void *on_state_arg;

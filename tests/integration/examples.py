@@ -39,7 +39,7 @@ def npm_ci(tmp_path_factory, files_of):
         pytest.skip("no npm here")
     run = tmp_path_factory.getbasetemp()
     run = run.parent if os.environ.get("PYTEST_XDIST_WORKER") else run
-    folder = run / f"npm-{files_of.name}"
+    folder = run / f"npm-{files_of.parent.name}-{files_of.name}"
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / "complete").exists():

@@ -1,6 +1,7 @@
 """Who may what: tokens, roles, the matrix of every method and every role, owners, the audit, and what strangers cost."""
 import concurrent.futures
 import hashlib
+import http.client
 import json
 import pathlib
 import re
@@ -13,8 +14,8 @@ import grpc
 import pytest
 
 import stubs
+from certs import Certs
 from cluster import BUILD, PATIENCE, wait_for
-from fake_worker import Stream
 from lone_master import Caller, LoneMaster
 from real_worker import Worker
 
@@ -29,11 +30,12 @@ class Tokens:
 
     def __init__(self, path):
         self.path = path
-        self.lines = {}
+        self.lines, self.made = {}, 0
         path.write_text('# made by a test\n')
 
     def add(self, name, role, token_id=None, **fields):
-        token_id = token_id or f't{len(self.lines):04}'
+        self.made += 1
+        token_id = token_id or f't{self.made:04}'
         secret = secrets.token_hex(32)
         if 'worker' in role.split(','):
             fields.setdefault('worker', '*')
@@ -177,6 +179,72 @@ def test_every_method_with_every_role(house):
             wrong.append((path, role, code, details))
     assert not wrong, wrong
     assert len(seen) - 5 * len(not_served) >= 5 * 13
+
+
+def ask(house, method, path, headers=(), body=None):
+    """Over HTTP/1.1."""
+    connection = http.client.HTTPConnection(house.address, timeout=PATIENCE)
+    try:
+        connection.putrequest(method, path)
+        for name, value in (*headers, *([('content-length', str(len(body)))] if body is not None else [])):
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        reply = connection.getresponse()
+        return reply.status, reply.getheader('www-authenticate'), reply.read().decode()
+    finally:
+        connection.close()
+
+
+JSON = ('content-type', 'application/json')
+
+
+def test_every_unary_method_over_connect(house):
+    rules = access_rules()
+    wrong = []
+    for path, from_stream, to_stream in every_method():
+        if from_stream or to_stream:
+            continue
+        for role in ROLES:
+            status, _, said = ask(house, 'POST', path, (JSON, bearer(house.tokens[role])[0]), b'{}')
+            let_in = role == 'admin' or role in rules[path] or rules[path][0] in ('anyone', 'known')
+            if status == 404 and said.startswith('no such method'):
+                continue
+            if (status == 403) == let_in or status in (401, 429):
+                wrong.append((path, role, status, said))
+    assert not wrong, wrong
+    path = '/reins.v1.TaskService/ListTasks'
+    good = bearer(house.tokens['admin'])[0]
+    for headers in ((JSON,), (JSON, ('authorization', 'Bearer x')), (JSON, good, good)):
+        status, challenge, said = ask(house, 'POST', path, headers, b'{}')
+        assert (status, challenge, json.loads(said)['code']) == (401, 'Bearer', 'unauthenticated')
+        time.sleep(0.11)  # as often as one address may fail
+    assert ask(house, 'POST', path, (JSON, good), b'{}')[0] == 200
+    assert json.loads(ask(house, 'POST', '/reins.v1.AdminService/DrainWorker', (JSON, bearer(house.tokens['reader'])[0]), b'{}')[2])[
+        'code'] == 'permission_denied'
+
+
+def test_what_http_asks_for(own):
+    house = own()
+    reader, worker = house.file.add('r', 'reader'), house.file.add('w', 'worker')
+    house.hang_up()
+    for path in ('/healthz', '/readyz'):
+        assert ask(house, 'GET', path)[0] == 200
+    status, challenge, said = ask(house, 'GET', '/metrics')
+    assert (status, challenge) == (401, 'Bearer') and 'authorization: Bearer TOKEN' in said
+    assert ask(house, 'GET', '/metrics', bearer(reader))[0] == 200
+    assert ask(house, 'GET', '/metrics', bearer(reader) * 2)[:2] == (401, 'Bearer')
+    assert ask(house, 'GET', '/metrics', bearer(worker))[:2] == (403, None)
+    done = subprocess.run(['curl', '-sS', '-o', '/dev/null', '-D', '-', '--http2-prior-knowledge', f'http://{house.address}/metrics'],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.startswith('HTTP/2 401') and 'www-authenticate: Bearer' in done.stdout, done
+    house.close()
+    house.flags['open-metrics'] = house.flags['open-reflection'] = 'true'
+    house.log_path.unlink()
+    house.start()
+    assert ask(house, 'GET', '/metrics')[0] == 200
+    R = stubs.every.reflection_pb2
+    stub = stubs.every.reflection_pb2_grpc.ServerReflectionStub(house.channel())
+    assert next(stub.ServerReflectionInfo(iter([R.ServerReflectionRequest(list_services='')]))).list_services_response.service
 
 
 def test_what_the_table_must_say():
@@ -492,6 +560,171 @@ def test_reins_token(own, tmp_path):
 def test_reins_token_is_misused(words, said):
     done = reins('token', *words)
     assert done.returncode == 64 and said in done.stderr, done
+
+
+def running(caller, task_id):
+    return caller.tasks.GetTask(stubs.tasks.GetTaskRequest(task_id=task_id)).state == State.RUNNING
+
+
+def tls_master(tmp_path, certs, **flags):
+    master = LoneMaster(tmp_path, tls_cert=certs.path('server'), tls_key=certs.key('server'), **flags)
+    master.flags['listen'] = f'tls://{master.address}'
+    return master
+
+
+def test_from_nothing_to_tokens_and_tls(tmp_path):
+    """The commands of docs/security.md: no client has a certificate, every one has a token."""
+    certs = Certs(tmp_path / 'tls')
+    file = tmp_path / 'tokens'
+    for name, role in (('gpu-1', 'worker'), ('alice', 'submitter')):
+        made = reins('token', 'new', '--name', name, '--role', role, '--file', file)
+        (tmp_path / f'{name}.token').write_text(made.stdout)
+    master = tls_master(tmp_path, certs, tokens_file=file).start()
+    url = f'https://{master.address}'
+    w = Worker(BUILD, tmp_path, url, id='gpu-1', tls_ca=certs.ca, token_file=tmp_path / 'gpu-1.token')
+    env = {'REINS_SERVER': url, 'REINS_TLS_CA': str(certs.ca), 'REINS_TOKEN_FILE': str(tmp_path / 'alice.token')}
+    try:
+        w.command.append('--insecure')
+        w.env['REINS_TOKEN'] = ''
+        w.start()
+        done = reins('submit', '--wait', '--', 'echo', 'hello', env=env)
+        assert (done.returncode, done.stdout) == (0, 'hello\n'), done
+        assert reins('list', env={**env, 'REINS_TOKEN_FILE': ''}).returncode == 77
+    finally:
+        w.stop()
+        master.close()
+    assert_silent([(tmp_path / f'{n}.token').read_text().strip() for n in ('gpu-1', 'alice')], master.log(), w.log())
+
+
+def test_s55_a_token_is_rotated_under_a_running_task(own, tmp_path):
+    """The worker's next token is in its file before the old one is taken away: its stream ends, its program does not."""
+    master = own()
+    root = Caller(master.channel(), master.admin_token)
+    old = master.file.add('w1', 'worker', worker='w1')
+    master.hang_up()
+    shown = tmp_path / 'w1.token'
+    shown.write_text(old + '\n')
+    (tmp_path / 'w').mkdir()
+    w = Worker(BUILD, tmp_path / 'w', master.address, token_file=shown)
+    w.env['REINS_TOKEN'] = ''
+    try:
+        w.start()
+        t = root.submit(command=['sh', '-c', f'until [ -e {tmp_path}/go ]; do sleep 0.02; done'])
+        wait_for(lambda: running(root, t.id))
+        fresh = master.file.add('w1', 'worker', worker='w1')
+        master.hang_up()
+        shown.write_text(fresh)
+        master.file.drop(old)
+        master.hang_up()
+        wait_for(lambda: w.log().count('session: open') == 2, w.log)
+        assert 'the right to this call was taken back' in w.log()
+        # An expired one is refused, and both say so.
+        late = master.file.add('w1', 'worker', worker='w1', expires='2020-01-01')
+        master.file.drop(fresh)
+        shown.write_text(late)
+        master.hang_up()
+        said = 'the token is not known, or has expired'
+        wait_for(lambda: f'UNAUTHENTICATED: {said}' in w.log(), w.log)
+        wait_for(lambda: f'{said} (expired)' in master.log(), master.log)
+        shown.write_text(master.file.add('w1', 'worker', worker='w1'))
+        master.hang_up()
+        wait_for(lambda: w.log().count('session: open') == 3, w.log)
+        (tmp_path / 'go').touch()
+        done = root.tasks.GetTask(stubs.tasks.GetTaskRequest(task_id=t.id, wait={'seconds': 20}))
+        assert (done.state, done.attempt) == (State.COMPLETED, 1), w.log()
+    finally:
+        w.stop()
+    assert_silent([old, fresh, late], w.log(), master.log())
+
+
+# ---- certificates ----
+
+def make_certificate(certs, name, sans):
+    ext, key, cert = (certs.folder / f'{name}{end}' for end in ('.ext', '-key.pem', '.pem'))
+    ext.write_text('extendedKeyUsage=clientAuth\n' + (f'subjectAltName={sans}\n' if sans else ''))
+    subprocess.run(f'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {key} -subj /CN=root -out {ext}.req && '
+                   f'openssl x509 -req -in {ext}.req -CA {certs.ca} -CAkey {certs.folder}/ca-key.pem -set_serial {len(sans) + 7} '
+                   f'-extfile {ext} -days 1 -out {cert}', shell=True, check=True, capture_output=True)
+
+
+def test_certificates_stand_for_people(tmp_path):
+    certs = Certs(tmp_path / 'tls')
+    certs.make('--client', 'alice', '--worker', 'w1')
+    for name, sans in (('service', 'URI:spiffe://org/service'), ('two', 'URI:spiffe://org/service,URI:reins:client:alice'), ('cn', ''),
+                       ('host', 'DNS:w7.example.org')):
+        make_certificate(certs, name, sans)
+    tokens = Tokens(tmp_path / 'tokens')
+    token = tokens.add('root', 'admin')
+    lines = ('cert reins:client:* roles=submitter\ncert spiffe://org/* roles=reader name=service\n'
+             'cert reins:worker:* roles=worker\n')
+    tokens.path.write_text(tokens.path.read_text() + lines)
+    master = tls_master(tmp_path, certs, client_ca=certs.ca, tokens_file=tokens.path).start()
+
+    def caller(name, with_token=None):
+        return Caller(master.channel(certs.credentials(name)), with_token)
+
+    def listed(who):
+        return who.tasks.ListTasks(stubs.tasks.ListTasksRequest())
+
+    try:
+        t = caller('client-alice').submit()
+        assert t.owner == 'alice'
+        assert listed(caller('service')).tasks[0].owner == 'alice'
+        code, text = refused(lambda: caller('service').submit())
+        assert code == Code.PERMISSION_DENIED and text.startswith('"service" may not: ')
+        assert refused(lambda: listed(caller('worker-w1')))[0] == Code.PERMISSION_DENIED
+        assert refused(lambda: listed(caller('two'))) == (Code.UNAUTHENTICATED, 'the certificate names more than one who is known here')
+        for name in ('cn', 'host'):
+            assert refused(lambda n=name: listed(caller(n))) == (Code.UNAUTHENTICATED, 'the certificate names nobody who is known here')
+        assert caller(None, token).submit().owner == caller('worker-w1', token).submit().owner == 'root'
+        assert refused(lambda: listed(caller(None)))[0] == Code.UNAUTHENTICATED
+        # Taken from the list: what is open ends.
+        follow = caller('client-alice').tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
+        stays = caller(None, token).tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
+        request = stubs.tasks.GetTaskRequest(task_id=t.id)
+        wait_for(lambda: caller('client-alice').tasks.GetTask(request).id)
+        tokens.path.write_text(tokens.path.read_text().replace('cert reins:client:* roles=submitter\n', ''))
+        master.hang_up()
+        wait_for(follow.done)
+        assert follow.code() == Code.UNAUTHENTICATED and not stays.done()
+    finally:
+        master.close()
+
+
+def test_without_a_file_certificates_have_their_kinds(tmp_path):
+    certs = Certs(tmp_path / 'tls')
+    certs.make('--worker', 'w1')
+    master = tls_master(tmp_path, certs, client_ca=certs.ca).start()
+    try:
+        assert Caller(master.channel(certs.credentials('client-admin'))).submit().owner == 'admin'
+        code, text = refused(lambda: Caller(master.channel(certs.credentials('worker-w1'))).submit())
+        assert code == Code.PERMISSION_DENIED and text == (
+            '"reins:worker:w1" may not: it takes one of the roles submitter,admin; yours: worker')
+    finally:
+        master.close()
+
+
+def test_a_certificate_that_ends_ends_any_stream(tmp_path):
+    certs = Certs(tmp_path / 'tls')
+    certs.make('--seconds', '3', '--client', 'short')
+    master = tls_master(tmp_path, certs, client_ca=certs.ca).start()
+    try:
+        t = Caller(master.channel(certs.credentials('client-admin'))).submit()
+        follow = Caller(master.channel(certs.credentials('client-short'))).tasks.ReadLogs(
+            stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
+        wait_for(follow.done)
+        assert (follow.code(), follow.details()) == (Code.UNAUTHENTICATED, 'the certificate of this call has expired: renew it')
+    finally:
+        master.close()
+
+
+def test_no_token_in_clear_text(build_dir, tmp_path):
+    """Over a network, that is; 192.0.2.1 is nobody's."""
+    done = reins('ping', env={'REINS_SERVER': '192.0.2.1', 'REINS_TOKEN': 'x'})
+    assert done.returncode == 64 and 'could read the token: use https://' in done.stderr, done
+    done = subprocess.run([build_dir / 'worker' / 'reins-worker', '--server=192.0.2.1', '--token=x', f'--state-dir={tmp_path}/s', '--id=w'],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1 and 'could read the token: use https://' in done.stderr, done
 
 
 def test_no_file_of_ours_holds_a_secret():

@@ -200,7 +200,7 @@ def test_who_may_not(make_cluster, tmp_path):
     """Who shows no token, or one that is unknown."""
     tokens = tmp_path / 'tokens'
     tokens.write_text(f'token t0001 {"0" * 64} name=alice roles=admin\n')
-    cluster = make_cluster({'tokens-file': tokens}).start()
+    cluster = make_cluster({'tokens-file': tokens, 'open-metrics': 'true'}).start()
     for metadata, reason in (((), 'nothing_shown'), ((('authorization', f'Bearer reins_t0009_{"1" * 64}'),), 'unknown')):
         with pytest.raises(grpc.RpcError) as refused:
             cluster.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=PATIENCE, metadata=metadata)

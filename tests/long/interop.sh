@@ -7,4 +7,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build-tests}
 shift || true
-REINS_BUILD=$build exec /usr/bin/python3 -m pytest -q -p no:cacheprovider --tb=short tests/interop "$@"
+[ $# -gt 0 ] || set -- tests/interop
+REINS_BUILD=$build exec /usr/bin/python3 -m pytest -q -p no:cacheprovider --tb=short "$@"

@@ -11,6 +11,8 @@
  *   sooner than a whole lease after that master was taken over
  *   a cancel reaches whoever holds the worker (looked at once, a while after the last fault)
  *   a worker that an operator drains is given nothing
+ *   nothing is dispatched from a paused queue after the master that paused it has answered, nor by one that began later, nor
+ *   by any that had long enough to find out
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   no worker holds more than it has slots and counted resources for, or what it can't run; nor one attempt twice
  *   no row of a session that stands runs nowhere, for longer than RunningTaskRecovery takes to find out
@@ -23,11 +25,6 @@
  *   and all of that came within HEALED_END of the last fault */
 #ifndef REINS_SIM_CHECK_H
 #define REINS_SIM_CHECK_H
-
-/* Two processes under one master id: the newer takes the older for dead at once, and judges exclusive leases that the older
- * still renews until its next beat is answered; with the older cut off from the store and Redis flushed nothing tells (seed
- * 45806).  One id for two masters is an operator's mistake; what is not exclusive must bear it. */
-#define TWINS_AND_EXCLUSIVE 0
 
 struct drains_before {
 	bool was[SIM_WORKERS], off[SIM_WORKERS];

@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), 52, 53)]
+SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), 52, 53, 55)]
 DOCS = ('scenarios', 'recovery', 'availability')
 NAMED = re.compile(r'`([\w/.]+\.(?:c|py))::(\w+)`')
 tests = list((ROOT / 'tests').rglob('*.*'))

@@ -62,6 +62,32 @@ static void test_own_exclusive_after_a_silent_lease(void **state)
 	SAYS("strays w1#3:t1/2", "back t1/2 #3 lost counted; release t1/2 w1");
 }
 
+/* An earlier process under this id, cut off from the store, answers heartbeats of exclusive tasks for nine tenths of 120 s, and
+ * with Redis flushed nobody shows it: they wait that long and a lease, counted from when this one opened the master's row. */
+static void test_own_exclusive_waits_for_a_former_process(void **state)
+{
+	script_run(&S, "task t1 excl; beat; strays; wait 5; beat");
+	nothing_for(130, "strays w1#3:t1/2");
+	SAYS("strays w1#3:t1/2", "hb? w1#3");
+	SAYS("hb-of w1#3 silent", "strays after t0");
+	SAYS("strays w1#3:t1/2", "back t1/2 #3 lost counted; release t1/2 w1");
+}
+
+/* A store that lets one process in shows that the former one is gone. */
+static void test_own_exclusive_alone(void **state)
+{
+	script_done(&S);
+	struct core_config cfg;
+	core_config_default(&cfg);
+	cfg.alone = true;
+	script_init(&S, &cfg);
+	S.show = SHOW_STRAYS | SHOW_RELEASE;
+	SAYS("wait 0", "strays after t0");
+	script_run(&S, "queues; due; task t1 excl; beat");
+	nothing_for(10, "strays w1#3:t1/2");
+	SAYS("strays w1#3:t1/2", "hb? w1#3");
+}
+
 static void test_asked_again_when_away(void **state)
 {
 	nothing_for(10, "strays w1#3:t1/1");
@@ -435,6 +461,19 @@ static void test_stale_claim(void **state)
 	SAYS("hello p4 w2; opened p4 w2 #3", "open w2 p4; welcome p4 w2#3; preempt t2/1 w2#3");
 }
 
+/* Judged as nobody's by the store, which then gave the attempt to the worker's next session: the answer is old, the worker is
+ * not told to forget what is its own, and says its outcome again. */
+static void test_fenced_before_it_was_adopted(void **state)
+{
+	script_run(&S, "hello p1 w1 slots=2 held=t1/1,t2/1; opened p1 w1 #4");
+	SAYS("outcome p1 t1/1 tok=5 fail", "record t1/1 tok=5");
+	SAYS("hello p2 w1 slots=2 held=t1/1,t2/1", "open w1 p2 held=t1/1,t2/1");
+	script_run(&S, "opened p2 w1 #5 adopt=t1/1,t2/1");
+	SAYS("recorded p1 t1/1 tok=5 fenced", "");
+	SAYS("outcome p2 t1/1 tok=6 fail", "record t1/1 tok=6");
+	SAYS("recorded p2 t1/1 tok=6 fenced", "ack t1/1 p2 fenced");
+}
+
 /* Sent again after its connection was lost, a claim finds the row as this session adopted it: it is not sent twice. */
 static void test_claim_of_an_adopted_row(void **state)
 {
@@ -509,13 +548,14 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, done)
 	const struct CMUnitTest tests[] = {
-		T(test_own_after_a_lease), T(test_own_exclusive_after_a_silent_lease), T(test_asked_again_when_away), T(test_lease_of_the_row), T(test_met_anew),
+		T(test_own_after_a_lease), T(test_own_exclusive_after_a_silent_lease),
+		T(test_own_exclusive_waits_for_a_former_process), T(test_own_exclusive_alone), T(test_asked_again_when_away), T(test_lease_of_the_row), T(test_met_anew),
 		T(test_pages), T(test_held), T(test_hello_on_its_way), T(test_replaced_session), T(test_moved_on), T(test_moved_on_uncounted),
 		T(test_take_over), T(test_take_over_too_late), T(test_next_incarnation_counts_anew), T(test_taken_over_by_a_third),
 		T(test_fresh_hb), T(test_hb_of_another_session), T(test_without_redis), T(test_exclusive_of_another_master),
 		T(test_only_exclusive), T(test_take_over_counts_own_time), T(test_taken_over_worker_comes),
 		T(test_unknown_row), T(test_unknown_row_of_a_lost_worker), T(test_wish_again),
-		T(test_deposed), T(test_deposed_while_opening), T(test_stale_claim), T(test_claim_of_an_adopted_row), T(test_exclusive_not_renewed),
+		T(test_deposed), T(test_deposed_while_opening), T(test_stale_claim), T(test_claim_of_an_adopted_row), T(test_fenced_before_it_was_adopted), T(test_exclusive_not_renewed),
 		T(test_outage_counts_anew), T(test_short_outage), T(test_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

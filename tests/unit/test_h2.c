@@ -512,8 +512,8 @@ static void drain_has_two_steps(void **state)
 	raw_request(&r.raw, 1, NGHTTP2_FLAG_END_STREAM, "/p");
 	assert_int_equal(swap(&r), 0);
 	struct h2_stream *one = want_news(&r, H2_NEWS_HEADERS | H2_NEWS_END);
-	h2_drain(r.h);
-	h2_drain(r.h);
+	h2_drain(r.h, NULL);
+	h2_drain(r.h, NULL);
 	assert_int_equal(swap(&r), 0);
 	struct raw_seen f = { 0 }, ping = { 0 };
 	want_frame(&r, &f, NGHTTP2_GOAWAY, 0);
@@ -647,6 +647,47 @@ static void control_flood(void **state)
 		raw_setting(&r.raw, 4, 1000);
 	assert_int_equal(swap(&r), -EPROTO);
 	want_goaway(&r, H2_ENHANCE_YOUR_CALM, "control frames");
+	rig_done(&r);
+}
+
+/* gRPC's rule against pings: the third in a row that comes too early. */
+static void pings_have_a_pace(void **state)
+{
+	struct h2_limits l = LIMITS;
+	struct rig r;
+	l.ping_min_ns = 10 * NS_PER_S;
+	rig_init(&r, &l);
+	/* Stock clients with 10 s, give or take: for hours, with and without streams. */
+	for (int i = 0; i < 1000; i++) {
+		r.now += i % 2 ? 9900 * NS_PER_MS : 10100 * NS_PER_MS;
+		raw_frame(&r.raw, NGHTTP2_PING, 0, 0, "12345678", 8);
+		raw_frame(&r.raw, NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, "87654321", 8);
+		assert_int_equal(swap(&r), 0);
+	}
+	/* Two too early, one in time, two too early … */
+	for (int i = 0; i < 30; i++) {
+		r.now += i % 3 ? NS_PER_MS : 9 * NS_PER_S;
+		raw_frame(&r.raw, NGHTTP2_PING, 0, 0, "12345678", 8);
+		assert_int_equal(swap(&r), 0);
+	}
+	/* What we send begins it anew: so many pings of a client that measures its path are none of it. */
+	raw_request(&r.raw, 1, 0, "/p");
+	assert_int_equal(swap(&r), 0);
+	struct h2_stream *s = want_news(&r, H2_NEWS_HEADERS);
+	h2_respond(s, RESPONSE, ARRAY_LEN(RESPONSE), false);
+	for (int i = 0; i < 20; i++) {
+		uint8_t *at = h2_write_reserve(s, 1);
+		assert_non_null(at);
+		*at = 0;
+		h2_write_commit(s, 1);
+		assert_int_equal(swap(&r), 0);
+		for (int n = 0; n < 3; n++)
+			raw_frame(&r.raw, NGHTTP2_PING, 0, 0, "12345678", 8);
+		assert_int_equal(swap(&r), 0);
+	}
+	raw_frame(&r.raw, NGHTTP2_PING, 0, 0, "12345678", 8);
+	assert_int_equal(swap(&r), -EPROTO);
+	want_goaway(&r, H2_ENHANCE_YOUR_CALM, "too_many_pings");
 	rig_done(&r);
 }
 
@@ -836,29 +877,17 @@ static void client_limits_its_streams(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any_chunking_and_window),
-		cmocka_unit_test(early_answer_is_trailers_then_reset),
-		cmocka_unit_test(whole_request_gets_no_reset),
-		cmocka_unit_test(request_and_reset_in_one_batch),
-		cmocka_unit_test(window_is_not_leaked),
-		cmocka_unit_test(refused_streams_leak_no_window),
-		cmocka_unit_test(budget_holds_credit_back),
-		cmocka_unit_test(large_headers_are_marked),
-		cmocka_unit_test(field_count_is_limited),
-		cmocka_unit_test(a_header_given_twice_is_none),
-		cmocka_unit_test(streams_not_released_count),
-		cmocka_unit_test(drain_has_two_steps),
-		cmocka_unit_test(ping_is_answered),
-		cmocka_unit_test(odd_settings_and_frames_are_served),
-		cmocka_unit_test(reset_throws_the_queue_away),
-		cmocka_unit_test(control_flood),
-		cmocka_unit_test(empty_data_flood),
-		cmocka_unit_test(rapid_reset),
-		cmocka_unit_test(faulty_streams),
-		cmocka_unit_test(the_library_s_verdict),
-		cmocka_unit_test(not_http2),
-		cmocka_unit_test(abort_closes_every_stream),
-		cmocka_unit_test(client_and_goaway),
+		cmocka_unit_test(any_chunking_and_window), cmocka_unit_test(early_answer_is_trailers_then_reset),
+		cmocka_unit_test(whole_request_gets_no_reset), cmocka_unit_test(request_and_reset_in_one_batch),
+		cmocka_unit_test(window_is_not_leaked), cmocka_unit_test(refused_streams_leak_no_window),
+		cmocka_unit_test(budget_holds_credit_back), cmocka_unit_test(large_headers_are_marked),
+		cmocka_unit_test(field_count_is_limited), cmocka_unit_test(a_header_given_twice_is_none),
+		cmocka_unit_test(streams_not_released_count), cmocka_unit_test(drain_has_two_steps),
+		cmocka_unit_test(ping_is_answered), cmocka_unit_test(odd_settings_and_frames_are_served),
+		cmocka_unit_test(reset_throws_the_queue_away), cmocka_unit_test(control_flood),
+		cmocka_unit_test(pings_have_a_pace), cmocka_unit_test(empty_data_flood), cmocka_unit_test(rapid_reset),
+		cmocka_unit_test(faulty_streams), cmocka_unit_test(the_library_s_verdict), cmocka_unit_test(not_http2),
+		cmocka_unit_test(abort_closes_every_stream), cmocka_unit_test(client_and_goaway),
 		cmocka_unit_test(client_limits_its_streams),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -684,6 +684,23 @@ static void test_wire_that_is_none(void **state)
 	buf_done(&b);
 }
 
+/* Replies of our own may have more fields than requests, and fields that a newer master knows. */
+static void test_a_large_message_is_written(void **state)
+{
+	static const char one[] = "\xc2\x01\x00\xfa\x7f\x01x", written[] = "{\"texts\":[\"\",";
+	enum { N = 150000 };
+	struct buf wire, text;
+	buf_init(&wire, 4 << 20);
+	buf_init(&text, 4 << 20);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(buf_add(&wire, one, sizeof(one) - 1), 0);
+	assert_int_equal(pb_json_write_wire(SHAPES, buf_head(&wire), buf_len(&wire), 0, &text), 0);
+	assert_int_equal(buf_len(&text), strlen("{\"texts\":[]}") + 3 * N - 1);
+	assert_memory_equal(buf_head(&text), written, sizeof(written) - 1);
+	buf_done(&wire);
+	buf_done(&text);
+}
+
 static void test_any_of_what_we_do_not_know(void **state)
 {
 	Google__Rpc__Status s = GOOGLE__RPC__STATUS__INIT;
@@ -732,6 +749,7 @@ int main(void)
 		cmocka_unit_test(test_each_allocation_may_fail),
 		cmocka_unit_test(test_each_allocation_of_writing_may_fail),
 		cmocka_unit_test(test_wire_that_is_none),
+		cmocka_unit_test(test_a_large_message_is_written),
 		cmocka_unit_test(test_any_of_what_we_do_not_know),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -346,6 +346,7 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 	s->loop = loop;
 	s->cfg = *cfg;
 	s->cfg.path = xstrdup(cfg->path);
+	s->base.alone = true; /* by the lock that sq_files takes */
 	s->event_fd = s->files.lock_fd = -1;
 	list_init(&s->answers);
 	list_init(&s->outbox);

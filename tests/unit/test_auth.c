@@ -1,0 +1,274 @@
+/* Tokens, the tokens file, the table of methods, and the count of failures. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/auth/tokens.h"
+#include "server/auth/access.h"
+#include "server/auth/failures.h"
+
+#define D64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void a_token_is_read_back(void **state)
+{
+	struct token made, read, other;
+	char text[TOKEN_TEXT_MAX + 1], again[TOKEN_TEXT_MAX + 1];
+	assert_int_equal(token_make(&made, text), 0);
+	assert_int_equal(strlen(text), 6 + TOKEN_ID_MADE + 1 + TOKEN_SECRET_LEN);
+	assert_int_equal(token_parse(text, strlen(text), &read), 0);
+	assert_string_equal(read.id, made.id);
+	assert_true(token_same_digest(read.digest, made.digest));
+	assert_int_equal(token_make(&other, again), 0);
+	assert_string_not_equal(text, again);
+	assert_false(token_same_digest(other.digest, made.digest));
+}
+
+static void what_is_no_token(void **state)
+{
+	static const char *const texts[] = {
+		"", "reins_", "reins_abcd_", "reins_abcd_" D64 "0", "reins_abc_" D64, "reins_ABCD_" D64, "reins_ab-d_" D64, "rains_abcd_" D64,
+		"reins_abcd-" D64, " reins_abcd_" D64, "reins_abcd_" "0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef",
+		"reins_abcdefghijklmnopqrstuvwxyz0123456_" D64,
+	};
+	struct token t = { .id = "kept" };
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		assert_int_equal(token_parse(texts[i], strlen(texts[i]), &t), -EINVAL);
+	assert_string_equal(t.id, "kept");
+	assert_int_equal(token_parse("reins_abcd_" D64, 11 + 64, &t), 0);
+	/* sha256 of the 64 digits, as sha256sum has it */
+	assert_int_equal(t.digest[0], 0xa8);
+	assert_int_equal(t.digest[31], 0x8e);
+}
+
+static struct tokens *parse(const char *text)
+{
+	struct tokens *t = NULL;
+	char err[300] = "";
+	if (tokens_parse(text, strlen(text), err, sizeof(err), &t))
+		fail_msg("%s", err);
+	return t;
+}
+
+static void who_is_in_the_file(void **state)
+{
+	struct tokens *t = parse("# people\n\n  \t\n"
+				 "token aaaa " D64 " name=alice roles=reader,submitter expires=2027-01-31 queues=a,b\r\n"
+				 "\ttoken bbbb  " D64 "\troles=worker worker=gpu-* name=w expires=2027-01-31T01:02:03Z  \n"
+				 "cert spiffe://x/worker/* roles=worker\n"
+				 "cert spiffe://x/worker/boss roles=admin name=boss\n"
+				 "cert * roles=reader");
+	struct principal *p = tokens_find(t, "aaaa");
+	assert_string_equal(p->name, "alice");
+	assert_int_equal(p->roles, ROLE_READER | ROLE_SUBMITTER);
+	assert_int_equal(p->line, 4);
+	assert_true(p->ends_wall_us == INT64_C(1801353600) * 1000000);
+	assert_true(!principal_ended(p, p->ends_wall_us - 1) && principal_ended(p, p->ends_wall_us));
+	assert_true(principal_has_queue(p, "a") && principal_has_queue(p, "b"));
+	assert_false(principal_has_queue(p, "a,b") || principal_has_queue(p, "") || principal_has_queue(p, "c") || principal_has_queue(p, "bb"));
+	assert_false(principal_is_worker(p, "alice"));
+	p = tokens_find(t, "bbbb");
+	assert_true(p->ends_wall_us == INT64_C(1801357323) * 1000000);
+	assert_true(principal_has_queue(p, "anything"));
+	assert_true(principal_is_worker(p, "gpu-") && principal_is_worker(p, "gpu-17"));
+	assert_false(principal_is_worker(p, "gpu") || principal_is_worker(p, "cpu-1"));
+	assert_null(tokens_find(t, "cccc"));
+	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss")->roles, ROLE_ADMIN);
+	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss2")->roles, ROLE_WORKER);
+	assert_int_equal(tokens_find_cert(t, "host")->roles, ROLE_READER);
+	assert_int_equal(t->n, 5);
+	/* An entry outlives its table. */
+	p = principal_ref(tokens_find(t, "aaaa"));
+	tokens_free(t);
+	assert_string_equal(p->name, "alice");
+	principal_unref(p);
+}
+
+static void a_line_is_written_as_it_is_read(void **state)
+{
+	static const char *const lines[] = {
+		"token aaaa " D64 " name=alice roles=reader,submitter,worker,operator,admin expires=2027-01-31T01:02:03Z queues=a,b worker=x*\n",
+		"cert spiffe://x/* roles=reader\n",
+		"cert host.example name=n roles=operator worker=*\n",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		struct principal *p;
+		char err[300];
+		assert_int_equal(principal_parse(lines[i], strlen(lines[i]) - 1, err, sizeof(err), &p), 0);
+		char *text = principal_format(p);
+		assert_string_equal(text, lines[i]);
+		free(text);
+		principal_unref(p);
+	}
+}
+
+static void what_is_wrong_with_a_line(void **state)
+{
+	static const struct {
+		const char *text, *said;
+	} cases[] = {
+		{ "user x", "line 1: \"user\": token or cert must stand first" },
+		{ "\n# \ntoken", "line 3: the token's id is missing" },
+		{ "token ab! x", "not of 4 to 32" },
+		{ "token aaaa", "SHA-256 is not of 64 digits" },
+		{ "token aaaa 0123", "SHA-256 is not of 64 digits" },
+		{ "token aaaa " D64, "roles= is missing" },
+		{ "token aaaa " D64 " roles=reader", "name= is missing" },
+		{ "token aaaa " D64 " name=x roles=worker", "worker= is missing" },
+		{ "token aaaa " D64 " name=x roles=", "roles: \"\" is none" },
+		{ "token aaaa " D64 " name=x roles=reader,king", "roles: \"king\" is none; reader, submitter" },
+		{ "token aaaa " D64 " name=x roles=reader roles=admin", "roles: given twice" },
+		{ "token aaaa " D64 " name=x name=y roles=reader", "name: given twice" },
+		{ "token aaaa " D64 " name= roles=reader", "name: not 1 to 255" },
+		{ "token aaaa " D64 " name=x roles=reader admin", "\"admin\": a word of the form key=value" },
+		{ "token aaaa " D64 " name=x roles=reader role=admin", "\"role\" is not known" },
+		{ "token aaaa " D64 " name=x roles=reader expires=2027-02-30", "\"2027-02-30\" is no time" },
+		{ "token aaaa " D64 " name=x roles=reader expires=tomorrow", "is no time" },
+		{ "token aaaa " D64 " name=x roles=reader expires=2027-01-01T25:00:00Z", "is no time" },
+		{ "token aaaa " D64 " name=x roles=reader queues=a,,b", "queues: \"\" is no name" },
+		{ "token aaaa " D64 " name=x roles=worker worker=a*b", "worker: not the id" },
+		{ "cert", "the certificate's name is missing" },
+		{ "cert a*b roles=reader", "not the name of a certificate" },
+		{ "cert x name=y", "cert x: roles= is missing" },
+		{ "cert x roles=reader\ncert x roles=admin", "line 2: cert x: it stands in line 1 already" },
+		{ "cert x* roles=reader\ncert x* roles=admin", "line 2: cert x*: it stands in line 1 already" },
+		{ "token aaaa " D64 " name=x roles=reader\ntoken aaaa " D64 " name=y roles=reader", "line 2: token aaaa: it stands in line 1" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct tokens *t = NULL;
+		char err[300] = "";
+		assert_int_equal(tokens_parse(cases[i].text, strlen(cases[i].text), err, sizeof(err), &t), -EINVAL);
+		if (!strstr(err, cases[i].said))
+			fail_msg("\"%s\": said \"%s\", not \"%s\"", cases[i].text, err, cases[i].said);
+		assert_null(t);
+	}
+}
+
+static void the_file_is_bounded(void **state)
+{
+	struct tokens *t = NULL;
+	char err[300];
+	char *text = malloc(TOKENS_FILE_MAX + 2);
+	memset(text, '#', TOKENS_FILE_MAX + 1);
+	assert_int_equal(tokens_parse(text, TOKENS_FILE_MAX + 1, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "larger than"));
+	assert_int_equal(tokens_parse(text, TOKENS_LINE_MAX + 1, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "line 1: longer than"));
+	assert_int_equal(tokens_parse("#\0", 2, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "a NUL"));
+	size_t n = 0;
+	for (int i = 0; i <= TOKENS_PREFIXES_MAX; i++)
+		n += (size_t)sprintf(text + n, "cert c%d-* roles=reader\n", i);
+	assert_int_equal(tokens_parse(text, n, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "line 101: more than 100 certificates with a *"));
+	free(text);
+}
+
+static void a_file_that_others_may_write(void **state)
+{
+	char path[] = "/tmp/reins-tokens-XXXXXX", err[400];
+	struct tokens *t = NULL;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && fchmod(fd, 0646) == 0);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "anybody may write it"));
+	assert_true(fchmod(fd, 0644) == 0);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), 0);
+	tokens_free(t);
+	close(fd);
+	unlink(path);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "No such file"));
+}
+
+static void a_token_in_a_file(void **state)
+{
+	static const struct {
+		const char *in, *out;
+	} cases[] = {
+		{ "reins_x\n", "reins_x" }, { "  other.token/+=  \r\n\n", "other.token/+=" }, { "", NULL }, { "\n", NULL }, { "two words", NULL },
+		{ "a\001b", NULL },
+	};
+	char path[] = "/tmp/reins-token-XXXXXX", err[400], text[TOKEN_SHOWN_MAX + 1];
+	int fd = mkstemp(path);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_true(ftruncate(fd, 0) == 0 && pwrite(fd, cases[i].in, strlen(cases[i].in), 0) == (ssize_t)strlen(cases[i].in));
+		int rc = token_read_file(path, text, err, sizeof(err));
+		assert_int_equal(rc, cases[i].out ? 0 : -EINVAL);
+		if (cases[i].out)
+			assert_string_equal(text, cases[i].out);
+	}
+	char *large = calloc(1, TOKEN_SHOWN_MAX + 1);
+	memset(large, 'x', TOKEN_SHOWN_MAX + 1);
+	assert_true(pwrite(fd, large, TOKEN_SHOWN_MAX, 0) == TOKEN_SHOWN_MAX);
+	assert_int_equal(token_read_file(path, text, err, sizeof(err)), 0);
+	assert_true(pwrite(fd, large, TOKEN_SHOWN_MAX + 1, 0) == TOKEN_SHOWN_MAX + 1);
+	assert_int_equal(token_read_file(path, text, err, sizeof(err)), -EINVAL);
+	free(large);
+	close(fd);
+	unlink(path);
+	assert_int_equal(token_read_file(path, text, err, sizeof(err)), -EINVAL);
+}
+
+static void the_table_is_sorted_and_whole(void **state)
+{
+	for (size_t i = 0; i < access_n_rows; i++) {
+		assert_ptr_equal(access_find(access_rows[i].path), &access_rows[i]);
+		assert_true(access_rows[i].who != 0);
+		assert_true(access_allows(&access_rows[i], ROLE_ADMIN));
+		assert_true(i == 0 || strcmp(access_rows[i - 1].path, access_rows[i].path) < 0);
+	}
+	assert_null(access_find("/reins.v1.TaskService/Nothing"));
+	const struct access_row *row = access_find("/reins.v1.TaskService/SubmitTask");
+	assert_true(row->changes && access_allows(row, ROLE_SUBMITTER) && access_allows(row, ROLE_READER | ROLE_SUBMITTER));
+	assert_false(access_allows(row, ROLE_READER | ROLE_WORKER | ROLE_OPERATOR) || access_allows(row, 0));
+	assert_true(access_allows(access_find("/reins.v1.AdminService/GetServerInfo"), ROLE_WORKER));
+}
+
+static void failures_are_counted_by_address(void **state)
+{
+	static struct failures f;
+	int passed = 0;
+	failures_init(&f, 7);
+	for (int i = 0; i < 100; i++) {
+		char peer[64];
+		snprintf(peer, sizeof(peer), "10.0.0.1:%d", i);
+		passed += failures_add(&f, peer, NS_PER_S);
+	}
+	assert_int_equal(passed, FAILURES_PER_S);
+	assert_true(failures_add(&f, "10.0.0.2:1", NS_PER_S));
+	assert_true(failures_add(&f, "[::1]:1", NS_PER_S));
+	assert_true(failures_add(&f, "10.0.0.1:5", NS_PER_S + NS_PER_S / FAILURES_PER_S));
+	assert_false(failures_add(&f, "10.0.0.1:5", NS_PER_S + NS_PER_S / FAILURES_PER_S));
+	/* More addresses than there are places: some are forgotten, none is refused for others. */
+	for (int i = 0; i < 10 * FAILURES_ADDRESSES; i++) {
+		char peer[64];
+		snprintf(peer, sizeof(peer), "10.1.%d.%d:1", i >> 8, i & 255);
+		assert_true(failures_add(&f, peer, 3 * NS_PER_S));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_token_is_read_back),
+		cmocka_unit_test(what_is_no_token),
+		cmocka_unit_test(who_is_in_the_file),
+		cmocka_unit_test(a_line_is_written_as_it_is_read),
+		cmocka_unit_test(what_is_wrong_with_a_line),
+		cmocka_unit_test(the_file_is_bounded),
+		cmocka_unit_test(a_file_that_others_may_write),
+		cmocka_unit_test(a_token_in_a_file),
+		cmocka_unit_test(the_table_is_sorted_and_whole),
+		cmocka_unit_test(failures_are_counted_by_address),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
