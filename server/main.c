@@ -374,6 +374,8 @@ static void on_stop(void *arg, int signo)
 static void reload_auth(struct server *s)
 {
 	char err[600];
+	if (auth_reopen_audit(s->auth, err, sizeof(err)))
+		log_error("master", NULL, "SIGHUP: the audit log of before stays in use: %s", err);
 	if (auth_reload(s->auth, err, sizeof(err))) {
 		log_error("master", NULL, "SIGHUP: the old tokens stay in use: %s", err);
 		return;
