@@ -154,6 +154,10 @@ void worker_on_end(struct grpc_call *call, bool finished);
 void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void queues_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void queues_on_end(struct grpc_call *call, bool finished);
+void pause_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void resume_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_end(struct grpc_call *call, bool finished);
 
 #endif

@@ -312,7 +312,6 @@ def test_methods_of_later_versions(shared):
     """They are in the .proto files and say what they are."""
     for call, request in (
         (lambda r, timeout: list(shared.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest()),
-        (shared.admin.ListQueues, stubs.admin.ListQueuesRequest()),
     ):
         assert refused(call, request).code() == grpc.StatusCode.UNIMPLEMENTED
 
