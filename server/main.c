@@ -255,6 +255,8 @@ static int open_services(struct server *s)
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
+		.cors_origins = (const char *const *)s->cfg.cors_origins.at,
+		.n_cors_origins = s->cfg.cors_origins.len,
 		.http1 = s->http1,
 	};
 	grpc_limits_default(&gc.limits);
@@ -366,11 +368,12 @@ static void on_stop(void *arg, int signo)
 	log_info("master", NULL, "signal %d: finishing what is in flight; workers go on and find another master, or this one again",
 		 signo);
 	notify_stopping();
-	rpc_drain(&s->rpc);
 	int64_t deadline = loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns;
-	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
-	/* Its calls end at the deadline with the others, and have the same second to say so. */
+	/* Before answers are sent that are to be its connections' last. Its calls end at the deadline with the others, and have the
+	 * same second to say so. */
 	http1_server_drain(s->http1, deadline + NS_PER_S, on_http1_drained);
+	rpc_drain(&s->rpc);
+	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
 }
 
 static void reload_auth(struct server *s)
