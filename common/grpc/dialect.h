@@ -54,7 +54,7 @@ struct reply {
 	bool begun;         /* headers were sent */
 	bool held_any, held_gzip;
 	struct buf held;    /* the message, where headers come with the end */
-	struct reply_trailer trailers[REPLY_TRAILERS_MAX];
+	struct reply_trailer *trailers; /* REPLY_TRAILERS_MAX, once there is one: most calls have none */
 	size_t n_trailers;
 };
 
