@@ -112,6 +112,10 @@ static const struct setting table[] = {
 		  "while a task of it runs. 0: never." },
 	{ "event-retention", SETTING_DURATION, S(event_retention_ns), NULL, "1h", 60 * NS_PER_S, 8760 * 3600 * NS_PER_S,
 	  .help = "Who watches tasks can go on after so long; sooner if very much has happened since (some 500,000 transactions)." },
+	{ "max-watchers", SETTING_INT, S(max_watchers), NULL, "1000", 1, 100000, .help = "Streams of WatchTasks at a time." },
+	{ "watch-patience", SETTING_DURATION, S(watch_patience_ns), NULL, "10s", 10 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "A stream of WatchTasks that takes nothing for so long while events wait for it is ended; it may go on from its "
+		  "last cursor." },
 	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },

@@ -39,6 +39,8 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
+	{ .path = TASKS "WatchTasks", .shape = GRPC_SERVER_STREAM, .on_request = watch_on_request,
+	  .on_writable = watch_on_writable, .on_end = watch_on_end },
 	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .safe = true, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
@@ -211,6 +213,7 @@ void rpc_init(struct rpc *rpc)
 
 void rpc_done(struct rpc *rpc)
 {
+	watch_free(rpc->watch);
 	health_done(rpc);
 	progress_done(&rpc->left);
 	rights_done(rpc);

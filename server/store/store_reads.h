@@ -71,6 +71,7 @@ struct store_runs {
 struct store_get {
 	struct store_op op;
 	struct uuid id;
+	bool basic; /* without payload and env, as LIST; and without the result */
 	bool ret_found;
 	struct store_task ret_task;
 	void *ret_memory;

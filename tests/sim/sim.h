@@ -228,6 +228,7 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
+	int64_t behind[2];       /* until then something waits on its way */
 	int64_t at;              /* when it began */
 };
 

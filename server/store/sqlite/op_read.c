@@ -28,6 +28,7 @@ enum {
 };
 
 static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
+static const char basic_sql[] = VIEW("coalesce(t.list_spec, t.spec)", "NULL") "task t" JOINS "WHERE t.id = ?";
 static const char attempts_sql[] =
 	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error, "
 	"instance, session, lease_ns, devices, cause, oom_killed, log_dropped FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
@@ -150,7 +151,7 @@ void sq_get_run(struct sq_ctx *x, struct store_op *op)
 	struct store_get *o = container_of(op, struct store_get, op);
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	struct sq_db *db = &x->db;
-	sqlite3_stmt *q = sq_begin(db, get_sql);
+	sqlite3_stmt *q = sq_begin(db, o->basic ? basic_sql : get_sql);
 	sq_bind_uuid(db, &o->id);
 	o->ret_found = sq_row(db, q);
 	if (!o->ret_found)
