@@ -19,6 +19,8 @@ static const struct setting table[] = {
 	  .help = "Clients of tls:// listeners must show a certificate of this authority; with --tokens-file they may." },
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for neither client certificates nor tokens." },
+	{ "cors-origin", SETTING_LIST, S(cors_origins), "ORIGIN", NULL, .split = true,
+	  .help = "Pages of this origin (https://HOST[:PORT]) may call and read the answers. May be repeated. Default: no other origin's." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
@@ -169,6 +171,16 @@ static int check_listener(const struct server_config *c, const char *text, char 
 	return 0;
 }
 
+static int check_origin(const char *text, char *err, size_t cap)
+{
+	size_t scheme = strncmp(text, "https://", 8) == 0 ? 8 : strncmp(text, "http://", 7) == 0 ? 7 : 0;
+	if (scheme && text[scheme] && !strpbrk(text + scheme, "/?#*, \t"))
+		return 0;
+	snprintf(err, cap, "cors-origin: \"%s\" is no origin: http://HOST or https://HOST, with :PORT where it is not the usual one, and "
+		 "nothing behind it", text);
+	return -1;
+}
+
 int server_config_check(const struct server_config *c, char *ret_err, size_t cap)
 {
 	if (c->heartbeat_interval_ns > c->lease_ttl_ns / 3) {
@@ -190,6 +202,9 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 			 "and %d KiB", TASK_REST / 1024);
 		return -1;
 	}
+	for (size_t i = 0; i < c->cors_origins.len; i++)
+		if (check_origin(c->cors_origins.at[i], ret_err, cap))
+			return -1;
 	for (size_t i = 0; i < c->listen.len; i++)
 		if (check_listener(c, c->listen.at[i], ret_err, cap))
 			return -1;

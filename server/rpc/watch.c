@@ -203,11 +203,12 @@ static int send_with(struct watcher *w, const char *cursor, const struct buf *bo
 enum watch_sent watcher_send(struct watcher *w, struct watch_event *e)
 {
 	char own[CURSOR_TEXT_MAX + 1];
-	struct buf *body = &e->body[w->full];
+	bool full = w->full && rpc_may(w->call, e->task ? e->task->owner : NULL, RPC_READ);
+	struct buf *body = &e->body[full];
 	int rc = 0;
 	if (!body->max) {
 		buf_init(body, EVENT_MAX);
-		rc = put_body(w->watch->rpc, e, w->full, body);
+		rc = put_body(w->watch->rpc, e, full, body);
 	}
 	if (!rc)
 		rc = send_with(w, cursor_after(w, e, own), body);
