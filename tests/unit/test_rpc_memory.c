@@ -339,7 +339,7 @@ static void sweep(bool for_good)
 		server_up();
 		M.at = at;
 		int n = talk(&r);
-		assert_true(n <= all);
+		assert_true(n <= all + 2); /* two are open or were reset, and may end for want of memory */
 		/* And now with memory again. */
 		M.at = INT64_MAX;
 		assert_int_equal(talk(&r), all);
