@@ -5,6 +5,7 @@
 
 #include "common/grpc/grpc.h"
 #include "common/net/endpoint.h"
+#include "server/monitor/counts.h"
 
 #define S(field) offsetof(struct server_config, field)
 #define MIB (1024 * 1024)
@@ -122,6 +123,8 @@ static const struct setting table[] = {
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
 	{ "max-queues", SETTING_INT, S(max_queues), NULL, "10000", 1, 1000000, .help = "Queues." },
+	{ "metrics-queues", SETTING_INT, S(metrics_queues), NULL, "100", 0, COUNTS_QUEUES_MAX,
+	  .help = "Queues whose tasks /metrics counts one by one, the first by name; the others are summed. 0: no tasks are counted." },
 
 	{ "log-level", SETTING_STRING, S(log_level), "LEVEL", "info", .group = "Logging",
 	  .help = "debug, info, warn or error." },

@@ -275,7 +275,7 @@ static int open_services(struct server *s)
 	s->rpc.grpc = s->grpc;
 	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
 					 .open_metrics = s->cfg.open_metrics };
-	monitor_init(&s->monitor);
+	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
 }
 
@@ -483,8 +483,8 @@ static void stop(struct server *s)
 		loop_timer_stop(&s->give_back);
 	grpc_server_free(s->grpc);
 	http1_server_free(s->http1);
-	monitor_done(&s->monitor);
 	store_free(s->store);
+	monitor_done(&s->monitor);
 	lease_free(s->lease);
 	engine_free(s->engine);
 	if (s->rpc.engine)
