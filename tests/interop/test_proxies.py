@@ -34,9 +34,11 @@ def test_connect(proxy, clients, row, protocol, http, codec):
     if proxy.name == "nginx" and http == "2" and protocol != "grpc":
         pytest.skip("nginx speaks HTTP/2 to a server with grpc_pass only, which is for gRPC")
     client = clients("connect")
-    row(client.name, client.version, f"{protocol} {codec}, HTTP/{http} through {proxy.wire}", seen.CALLED)
+    early = proxy.name == "nghttpx" and http == "1.1"
+    called = seen.CALLED.replace(", 5 MiB", "") if early else seen.CALLED
+    row(client.name, client.version, f"{protocol} {codec}, HTTP/{http} through {proxy.wire}", called)
     address = proxy.address_1 if proxy.name == "nginx" and http == "1.1" else proxy.address
-    seen.check(proxy, [*client.command, f"http://{address}", protocol, http, codec], cwd=client.cwd)
+    seen.check(proxy, [*client.command, f"http://{address}", protocol, http, codec], cwd=client.cwd, env={"NO_EARLY_ANSWER": "1"} if early else {})
 
 
 def test_worker(proxy, row, tmp_path, tmp_path_factory):
