@@ -74,7 +74,7 @@ struct command {
 	const char *other_output; /* a value of --output that this command alone knows; NULL: none */
 };
 
-extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_metrics, cmd_wait, cmd_cancel, cmd_retry, cmd_workers,
+extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_metrics, cmd_wait, cmd_watch, cmd_cancel, cmd_retry, cmd_workers,
 	cmd_queues, cmd_drain, cmd_ping, cmd_token, cmd_dev;
 
 /* Unary; on failure the message is printed and the exit code returned, else 0 and the reply for pb_free. */

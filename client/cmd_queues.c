@@ -39,9 +39,9 @@ static void row(struct table *t, const Reins__V1__QueueInfo *q)
 	char age[32];
 	out_format_age(q->oldest_pending_at, clock_wall_us(), age, sizeof age);
 	table_cell(t, q->name);
-	table_cellf(t, "%" PRId64, q->pending);
-	table_cellf(t, "%" PRId64, q->scheduled);
-	table_cellf(t, "%" PRId64, q->running);
+	table_cellf(t, "%" PRId64 "%s", q->pending, q->pending_more ? "+" : "");
+	table_cellf(t, "%" PRId64 "%s", q->scheduled, q->scheduled_more ? "+" : "");
+	table_cellf(t, "%" PRId64 "%s", q->running, q->running_more ? "+" : "");
 	table_cell(t, age);
 	table_cellf(t, "%s%s%s", q->paused ? "yes" : "no", q->paused_reason[0] ? ": " : "", q->paused_reason);
 }
@@ -120,5 +120,5 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 }
 
 const struct command cmd_queues = {
-	"queues", "what waits and runs in each queue", &program, sizeof(struct conf), run, .unlisted = true,
+	"queues", "what waits and runs in each queue", &program, sizeof(struct conf), run,
 };

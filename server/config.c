@@ -5,6 +5,7 @@
 
 #include "common/grpc/grpc.h"
 #include "common/net/endpoint.h"
+#include "server/monitor/counts.h"
 
 #define S(field) offsetof(struct server_config, field)
 #define MIB (1024 * 1024)
@@ -19,6 +20,8 @@ static const struct setting table[] = {
 	  .help = "Clients of tls:// listeners must show a certificate of this authority; with --tokens-file they may." },
 	{ "insecure", SETTING_BOOL, S(insecure), NULL, NULL,
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for neither client certificates nor tokens." },
+	{ "cors-origin", SETTING_LIST, S(cors_origins), "ORIGIN", NULL, .split = true,
+	  .help = "Pages of this origin (https://HOST[:PORT]) may call and read the answers. May be repeated. Default: no other origin's." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
@@ -112,10 +115,16 @@ static const struct setting table[] = {
 		  "while a task of it runs. 0: never." },
 	{ "event-retention", SETTING_DURATION, S(event_retention_ns), NULL, "1h", 60 * NS_PER_S, 8760 * 3600 * NS_PER_S,
 	  .help = "Who watches tasks can go on after so long; sooner if very much has happened since (some 500,000 transactions)." },
+	{ "max-watchers", SETTING_INT, S(max_watchers), NULL, "1000", 1, 100000, .help = "Streams of WatchTasks at a time." },
+	{ "watch-patience", SETTING_DURATION, S(watch_patience_ns), NULL, "10s", 10 * NS_PER_MS, 3600 * NS_PER_S,
+	  .help = "A stream of WatchTasks that takes nothing for so long while events wait for it is ended; it may go on from its "
+		  "last cursor." },
 	{ "max-metrics", SETTING_INT, S(max_metrics), NULL, "100000", 0, INT64_C(1) << 40, .help = "Points of metrics kept of an attempt." },
 	{ "max-submit", SETTING_INT, S(max_submit), NULL, "10000", 1, 10000, .help = "Tasks of one SubmitTasks." },
 	{ "max-workers", SETTING_INT, S(max_workers), NULL, "10000", 1, 1000000, .help = "Workers at a time." },
 	{ "max-queues", SETTING_INT, S(max_queues), NULL, "10000", 1, 1000000, .help = "Queues." },
+	{ "metrics-queues", SETTING_INT, S(metrics_queues), NULL, "100", 0, COUNTS_QUEUES_MAX,
+	  .help = "Queues whose tasks /metrics counts one by one, the first by name; the others are summed. 0: no tasks are counted." },
 
 	{ "log-level", SETTING_STRING, S(log_level), "LEVEL", "info", .group = "Logging",
 	  .help = "debug, info, warn or error." },
@@ -165,6 +174,16 @@ static int check_listener(const struct server_config *c, const char *text, char 
 	return 0;
 }
 
+static int check_origin(const char *text, char *err, size_t cap)
+{
+	size_t scheme = strncmp(text, "https://", 8) == 0 ? 8 : strncmp(text, "http://", 7) == 0 ? 7 : 0;
+	if (scheme && text[scheme] && !strpbrk(text + scheme, "/?#*, \t"))
+		return 0;
+	snprintf(err, cap, "cors-origin: \"%s\" is no origin: http://HOST or https://HOST, with :PORT where it is not the usual one, and "
+		 "nothing behind it", text);
+	return -1;
+}
+
 int server_config_check(const struct server_config *c, char *ret_err, size_t cap)
 {
 	if (c->heartbeat_interval_ns > c->lease_ttl_ns / 3) {
@@ -186,6 +205,9 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 			 "and %d KiB", TASK_REST / 1024);
 		return -1;
 	}
+	for (size_t i = 0; i < c->cors_origins.len; i++)
+		if (check_origin(c->cors_origins.at[i], ret_err, cap))
+			return -1;
 	for (size_t i = 0; i < c->listen.len; i++)
 		if (check_listener(c, c->listen.at[i], ret_err, cap))
 			return -1;

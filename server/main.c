@@ -2,6 +2,7 @@
  *
  *   settings ─▶ loop ─▶ store, lease table ─▶ engine (core) ─▶ services ─▶ gRPC and HTTP/1.1 servers ─▶ listeners */
 #include <errno.h>
+#include <malloc.h>
 #include <nghttp2/nghttp2.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +29,8 @@
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
 #define CERT_WARN_DAYS 14
+#define GIVE_BACK_NS (10 * NS_PER_S)
+#define GIVE_BACK_HANDSHAKES 100
 
 struct server {
 	struct server_config cfg;
@@ -44,6 +47,8 @@ struct server {
 	struct listener **listeners;
 	size_t n_listeners;
 	struct loop_signal *on_term, *on_int, *on_hup;
+	struct loop_timer give_back;
+	int64_t handshakes; /* at the last time */
 	bool stopping, lost;
 	int drained; /* of the two servers */
 };
@@ -228,6 +233,8 @@ static int open_services(struct server *s)
 			.log_bytes = s->cfg.max_log,
 			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
+			.max_watchers = s->cfg.max_watchers,
+			.watch_patience_ns = s->cfg.watch_patience_ns,
 		},
 	};
 	rpc_init(&s->rpc);
@@ -253,6 +260,8 @@ static int open_services(struct server *s)
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
+		.cors_origins = (const char *const *)s->cfg.cors_origins.at,
+		.n_cors_origins = s->cfg.cors_origins.len,
 		.http1 = s->http1,
 	};
 	grpc_limits_default(&gc.limits);
@@ -266,7 +275,7 @@ static int open_services(struct server *s)
 	s->rpc.grpc = s->grpc;
 	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
 					 .open_metrics = s->cfg.open_metrics };
-	monitor_init(&s->monitor);
+	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
 }
 
@@ -364,16 +373,19 @@ static void on_stop(void *arg, int signo)
 	log_info("master", NULL, "signal %d: finishing what is in flight; workers go on and find another master, or this one again",
 		 signo);
 	notify_stopping();
-	rpc_drain(&s->rpc);
 	int64_t deadline = loop_now_mono_ns(s->loop) + s->cfg.drain_timeout_ns;
-	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
-	/* Its calls end at the deadline with the others, and have the same second to say so. */
+	/* Before answers are sent that are to be its connections' last. Its calls end at the deadline with the others, and have the
+	 * same second to say so. */
 	http1_server_drain(s->http1, deadline + NS_PER_S, on_http1_drained);
+	rpc_drain(&s->rpc);
+	grpc_server_drain(s->grpc, deadline, on_grpc_drained);
 }
 
 static void reload_auth(struct server *s)
 {
 	char err[600];
+	if (auth_reopen_audit(s->auth, err, sizeof(err)))
+		log_error("master", NULL, "SIGHUP: the audit log of before stays in use: %s", err);
 	if (auth_reload(s->auth, err, sizeof(err))) {
 		log_error("master", NULL, "SIGHUP: the old tokens stay in use: %s", err);
 		return;
@@ -425,6 +437,23 @@ static void raise_fd_limit(void)
 	}
 }
 
+/* A handshake takes 50 KiB for a moment, many at once take what is then full of holes.  The whole pages among these go back to
+ * the system: after many, since to look for them takes milliseconds. */
+static void on_give_back(struct loop_timer *t)
+{
+	struct server *s = container_of(t, struct server, give_back);
+	struct grpc_server_stats stats;
+	grpc_server_stats(s->grpc, &stats);
+	const struct listener_stats *l = &stats.listeners;
+	if (l->handshaking == 0 && l->handshakes + l->failed - s->handshakes >= GIVE_BACK_HANDSHAKES) {
+		int64_t began = clock_mono_ns();
+		malloc_trim(0);
+		s->handshakes = l->handshakes + l->failed;
+		log_debug("master", NULL, "memory was given back in %lld us", (long long)((clock_mono_ns() - began) / NS_PER_US));
+	}
+	loop_timer_set(t, loop_now_mono_ns(s->loop) + GIVE_BACK_NS);
+}
+
 static int start(struct server *s)
 {
 	int rc;
@@ -442,16 +471,20 @@ static int start(struct server *s)
 	for (size_t i = 0; i < s->cfg.listen.len; i++)
 		if ((rc = listen_on(s, s->cfg.listen.at[i])))
 			return rc;
+	loop_timer_init(&s->give_back, s->loop, on_give_back);
+	loop_timer_set(&s->give_back, loop_now_mono_ns(s->loop) + GIVE_BACK_NS);
 	notify_ready();
 	return 0;
 }
 
 static void stop(struct server *s)
 {
+	if (s->give_back.loop)
+		loop_timer_stop(&s->give_back);
 	grpc_server_free(s->grpc);
 	http1_server_free(s->http1);
-	monitor_done(&s->monitor);
 	store_free(s->store);
+	monitor_done(&s->monitor);
 	lease_free(s->lease);
 	engine_free(s->engine);
 	if (s->rpc.engine)

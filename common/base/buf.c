@@ -159,6 +159,12 @@ void buf_consume(struct buf *b, size_t n)
 		buf_clear(b);
 }
 
+void buf_trim(struct buf *b)
+{
+	if (!b->len)
+		buf_done(b);
+}
+
 struct blob *blob_new(const void *data, size_t len)
 {
 	if (len > UINT32_MAX - sizeof(struct blob))

@@ -31,6 +31,8 @@ void buf_commit(struct buf *b, size_t n);
 int buf_add(struct buf *b, const void *data, size_t n) MUST_CHECK;
 int buf_addf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3) MUST_CHECK;
 void buf_consume(struct buf *b, size_t n);
+/* Gives the memory back while nothing is in it. */
+void buf_trim(struct buf *b);
 /* What all buffers of this process hold now, used or kept for later; for metrics. */
 int64_t buf_held_bytes(void);
 

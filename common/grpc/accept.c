@@ -4,6 +4,7 @@
 
 #include "common/grpc/cors.h"
 #include "common/grpc/gzip.h"
+#include "common/grpc/query.h"
 #include "common/grpc/server_impl.h"
 
 #define TYPES "application/grpc, application/grpc-web, application/json, application/proto, application/connect+json, application/connect+proto"
@@ -36,21 +37,22 @@ static struct grpc_call *answer_status(struct grpc_server *srv, struct reply *r,
 	return answer_refusal(r, &refusal);
 }
 
-static struct method_entry *entry_at(struct grpc_server *srv, const char *path)
+static struct method_entry *entry_at(struct grpc_server *srv, const char *path, size_t len)
 {
-	struct map_node *n = path ? map_get(&srv->methods, path, strlen(path)) : NULL;
+	struct map_node *n = map_get(&srv->methods, path, len);
 	return n ? container_of(n, struct method_entry, node) : NULL;
 }
 
 /* No dialect: the wrong verb, or the wrong content. */
 static struct grpc_call *answer_other(struct grpc_server *srv, struct reply *r, const struct method_entry *entry)
 {
-	static const struct h2_header allow = H2_HEADER("allow", "POST"), types = H2_HEADER("accept-post", TYPES);
+	static const struct h2_header post = H2_HEADER("allow", "POST"), both = H2_HEADER("allow", "GET, POST"), types = H2_HEADER("accept-post", TYPES);
 	const char *verb = r->x.ops->header(&r->x, ":method");
 	if (!entry && verb && strcmp(verb, "POST") != 0 && !r->dialect)
 		return answer_http(srv, r, "404", NULL, srv->cfg.http1 ? http1_server_about(srv->cfg.http1) : "nothing is here");
 	if (!verb || strcmp(verb, "POST") != 0)
-		return answer_http(srv, r, "405", &allow, "methods are called by POST");
+		return answer_http(srv, r, "405", entry && entry->method->safe ? &both : &post, "methods are called by POST, those that only read "
+				   "by GET too");
 	if (!entry)
 		return answer_http(srv, r, "404", NULL, "no such method");
 	return answer_http(srv, r, "415", &types, "the content type is none of those in accept-post");
@@ -144,12 +146,11 @@ static bool authorized(struct grpc_server *srv, struct reply *r, struct method_e
 	return false;
 }
 
-static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct method_entry *entry)
+static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct method_entry *entry, bool gzip)
 {
-	bool gzip;
 	int64_t left;
 	void *caller;
-	if (!version_ok(srv, r) || !encoding_ok(srv, r, &gzip) || !deadline_ok(srv, r, &left) || !authorized(srv, r, entry, &caller))
+	if (!deadline_ok(srv, r, &left) || !authorized(srv, r, entry, &caller))
 		return NULL;
 	struct grpc_call *c = call_new(srv, r, entry, caller);
 	if (!c && srv->cfg.on_over)
@@ -161,6 +162,56 @@ static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct m
 		c->deadline_mono_ns = loop_now_mono_ns(srv->loop) + left;
 		call_set_timer(c);
 	}
+	return c;
+}
+
+/* False: answered.  Where the body is the message, its length is known before it comes. */
+static bool length_ok(struct grpc_server *srv, struct reply *r, const struct grpc_method *m)
+{
+	const char *length = r->dialect->enveloped ? NULL : r->x.ops->header(&r->x, "content-length");
+	size_t max = m->max_message ? m->max_message : srv->cfg.limits.max_message;
+	char text[128];
+	if (!length || strtoull(length, NULL, 10) <= max)
+		return true;
+	snprintf(text, sizeof(text), "message of %.20s bytes; the limit is %zu", length, max);
+	answer_status(srv, r, STATUS_RESOURCE_EXHAUSTED, text);
+	return false;
+}
+
+static struct grpc_call *accept_post(struct grpc_server *srv, struct reply *r, struct method_entry *entry)
+{
+	bool gzip;
+	if (!fits(srv, r, entry) || !version_ok(srv, r) || !encoding_ok(srv, r, &gzip) || !length_ok(srv, r, entry->method))
+		return NULL;
+	return make(srv, r, entry, gzip);
+}
+
+/* A method that only reads, with the request in the query. */
+static struct grpc_call *accept_get(struct grpc_server *srv, struct reply *r, struct method_entry *entry, const char *query)
+{
+	static const struct h2_header types = H2_HEADER("accept-post", TYPES);
+	struct query q;
+	struct buf message;
+	struct refusal refusal;
+	struct grpc_call *c = NULL;
+	buf_init(&message, srv->cfg.limits.max_header_list);
+	int rc = query_parse(query, &q, &message, &refusal);
+	r->dialect = q.dialect;
+	if (!q.dialect) {
+		answer_http(srv, r, "415", &types, refusal.message);
+	} else if (rc) {
+		call_count(srv, &srv->entries[srv->cfg.n_methods].stats, r->dialect, refusal.code);
+		answer_refusal(r, &refusal);
+	} else if (fits(srv, r, entry)) {
+		r->gzip = gzip_listed(r->x.ops->header(&r->x, r->dialect->accept_encoding));
+		c = make(srv, r, entry, q.gzip);
+	}
+	if (!c) {
+		buf_done(&message);
+		return NULL;
+	}
+	c->by_get = true;
+	c->asked = message;
 	return c;
 }
 
@@ -177,13 +228,18 @@ struct grpc_call *call_accept(struct grpc_server *srv, const struct exchange *x)
 	}
 	if (route_answer(srv, &r))
 		return NULL;
-	const char *verb = x->ops->header(x, ":method");
-	struct method_entry *entry = entry_at(srv, x->ops->header(x, ":path"));
+	const char *verb = x->ops->header(x, ":method"), *path = x->ops->header(x, ":path");
+	const char *query = path ? strchr(path, '?') : NULL;
+	bool post = verb && strcmp(verb, "POST") == 0;
+	/* gRPC's paths have no query: there it is part of the name. */
+	struct method_entry *entry = path ? entry_at(srv, path, query && !post ? (size_t)(query - path) : strlen(path)) : NULL;
 	if (verb && strcmp(verb, "OPTIONS") == 0 && cors_preflight(&r))
 		return NULL;
-	if (!verb || strcmp(verb, "POST") != 0 || !r.dialect || (!entry && r.dialect->missing_is_404))
+	if (entry && entry->method->safe && verb && strcmp(verb, "GET") == 0 && query)
+		return accept_get(srv, &r, entry, query + 1);
+	if (!post || !r.dialect || (!entry && r.dialect->missing_is_404))
 		return answer_other(srv, &r, entry);
 	if (!entry)
 		return answer_status(srv, &r, STATUS_UNIMPLEMENTED, "unknown method");
-	return fits(srv, &r, entry) ? make(srv, &r, entry) : NULL;
+	return accept_post(srv, &r, entry);
 }

@@ -49,6 +49,7 @@ static void call_free(struct grpc_call *c)
 	if (call_alive(c))
 		c->reply.x.ops->set_user(&c->reply.x, NULL);
 	reply_done(&c->reply);
+	buf_done(&c->asked);
 	loop_timer_stop(&c->timer);
 	list_remove(&c->node);
 	list_remove(&c->parked);

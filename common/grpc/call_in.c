@@ -137,8 +137,16 @@ static void hand_over(struct grpc_call *c, struct framing_message *m, size_t hel
 	c->told = true;
 	x.ops->working(&x);
 	c->method->on_request(c, m->data, m->len);
-	if (c->reply.x.stream == x.stream) /* not when the handler freed the server */
+	if (c->reply.x.stream == x.stream && !c->by_get) /* not when the handler freed the server */
 		x.ops->drop(&x, held);
+}
+
+static const uint8_t *body(const struct grpc_call *c, size_t *ret_len)
+{
+	if (!c->by_get)
+		return c->reply.x.ops->data(&c->reply.x, ret_len);
+	*ret_len = buf_len(&c->asked);
+	return buf_head(&c->asked);
 }
 
 /* UNARY and SERVER_STREAM: exactly one message, handed over when the peer is done. */
@@ -147,7 +155,7 @@ static void input_single(struct grpc_call *c)
 	struct framing_message m;
 	size_t n;
 	const struct exchange *x = &c->reply.x;
-	const uint8_t *data = x->ops->data(x, &n);
+	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {
 		refuse_frame(c, rc, &m);

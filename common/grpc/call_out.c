@@ -188,6 +188,8 @@ void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(cons
 int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value)
 {
 	struct reply *r = &c->reply;
+	if (!r->trailers)
+		r->trailers = xcalloc(REPLY_TRAILERS_MAX, sizeof(*r->trailers));
 	struct reply_trailer *t = &r->trailers[r->n_trailers];
 	if (r->n_trailers == REPLY_TRAILERS_MAX || strlen(name) >= sizeof(t->name) || strlen(value) >= sizeof(t->value))
 		return -ENOBUFS;

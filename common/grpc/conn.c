@@ -15,6 +15,7 @@
 #define WRITE_HIGH (256 * 1024) /* encoded bytes waiting for the socket */
 #define OUT_MAX (SIZE_MAX / 4)  /* h2_pull stops at WRITE_HIGH plus a frame */
 #define LINGER_NS NS_PER_S
+#define SELDOM_NS (100 * NS_PER_MS)
 #define CUT_NS NS_PER_S /* from the end of an old connection's calls to its own */
 #define DRAIN_NS NS_PER_S /* for a peer that doesn't answer the PING between the two GOAWAYs */
 
@@ -406,6 +407,7 @@ static void on_flush(struct loop_dirty *d)
 		}
 		if (n > 0) {
 			buf_consume(&c->out, (size_t)n);
+			buf_trim(&c->out); /* many connections send little, and seldom */
 			c->bytes_out += n;
 			c->progress_mono_ns = now;
 		}
@@ -427,6 +429,10 @@ static void on_flush(struct loop_dirty *d)
 		linger(c);
 		return;
 	}
+	/* Not of a connection that is busy: the pages would be back at once. */
+	if (!more && !buf_len(&c->out) && now - c->flushed_mono_ns >= SELDOM_NS)
+		h2_rest(c->h2);
+	c->flushed_mono_ns = now;
 	want(c);
 	if (more && !buf_len(&c->out))
 		stream_want(c->stream, LOOP_READ | LOOP_WRITE_READY); /* the rest in the next turn */

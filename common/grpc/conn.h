@@ -50,7 +50,7 @@ struct conn {
 	bool proven; /* server: the owner answered a call with a message; see unproven_idle_ns */
 	int64_t age_mono_ns; /* server: when the next step of growing old is due; 0: it does not */
 	enum { AGE_YOUNG, AGE_DRAINS, AGE_ENDED } age;
-	int64_t opened_mono_ns, received_mono_ns, progress_mono_ns, idle_mono_ns, ping_mono_ns, drain_mono_ns, linger_mono_ns;
+	int64_t opened_mono_ns, received_mono_ns, progress_mono_ns, idle_mono_ns, ping_mono_ns, drain_mono_ns, linger_mono_ns, flushed_mono_ns;
 	int64_t bytes_in, bytes_out;
 	char text[256];
 	char peer[64];

@@ -54,7 +54,7 @@ struct reply {
 	bool begun;         /* headers were sent */
 	bool held_any, held_gzip;
 	struct buf held;    /* the message, where headers come with the end */
-	struct reply_trailer trailers[REPLY_TRAILERS_MAX];
+	struct reply_trailer *trailers; /* REPLY_TRAILERS_MAX, once there is one: most calls have none */
 	size_t n_trailers;
 };
 
@@ -64,6 +64,9 @@ void reply_done(struct reply *r);
 void reply_respond(struct reply *r, const struct h2_header *h, size_t n, bool end);
 /* Room for so many fields beside the caller's in reply_respond. */
 #define REPLY_FIELDS_MAX 24
+/* Before reply_respond, for a response whose body is whole already: one more field. curl 7.88 needs it where the answer comes
+ * before it has sent the request: it does not notice the end of the stream then. */
+struct h2_header reply_length(size_t n, char ret_text[static 24]);
 /* Appends bytes of the body; without memory the exchange is reset. */
 bool reply_write(struct reply *r, const void *data, size_t len) MUST_CHECK;
 /* A whole response in plain text, below any dialect.  `field` (NULL: none): one more. */

@@ -29,7 +29,7 @@ static void answer(struct reply *r, const char *status, const char *type, const 
 	size_t n = 0;
 	h[n++] = (struct h2_header){ ":status", status, strlen(status), 0 };
 	h[n++] = (struct h2_header){ "content-type", type, strlen(type), 0 };
-	h[n++] = (struct h2_header){ "content-length", len, (size_t)snprintf(len, sizeof(len), "%zu", buf_len(body)), 0 };
+	h[n++] = reply_length(buf_len(body), len);
 	h[n++] = (struct h2_header)H2_HEADER("accept-encoding", GZIP_ENCODINGS);
 	h[n++] = (struct h2_header)H2_HEADER("cache-control", "no-store");
 	if (gzip)

@@ -9,9 +9,11 @@
 
 #define END_STREAM 2
 
-static void begin(struct reply *r)
+/* `whole`: the length of a body that holds no message; 0: there are some. */
+static void begin_with(struct reply *r, size_t whole)
 {
 	struct h2_header h[REPLY_FIELDS_MAX];
+	char len[24];
 	size_t n = 0;
 	h[n++] = (struct h2_header)H2_HEADER(":status", "200");
 	h[n++] = (struct h2_header){ "content-type", r->dialect->type, strlen(r->dialect->type), 0 };
@@ -19,8 +21,12 @@ static void begin(struct reply *r)
 	h[n++] = (struct h2_header)H2_HEADER("cache-control", "no-store");
 	if (r->gzip)
 		h[n++] = (struct h2_header)H2_HEADER("connect-content-encoding", "gzip");
+	if (whole)
+		h[n++] = reply_length(whole, len);
 	reply_respond(r, h, n, false);
 }
+
+static void begin(struct reply *r) { begin_with(r, 0); }
 
 static int add_metadata(const struct reply *r, struct buf *b, bool more)
 {
@@ -52,9 +58,10 @@ static void end(struct reply *r, const struct refusal *refusal)
 {
 	struct buf b;
 	buf_init(&b, CONNECT_ERROR_MAX);
-	if (!r->begun)
-		begin(r);
-	if (last_envelope(r, refusal, &b))
+	int rc = last_envelope(r, refusal, &b);
+	if (rc == 0 && !r->begun)
+		begin_with(r, buf_len(&b));
+	if (rc)
 		r->x.ops->reset(&r->x);
 	else if (reply_write(r, buf_head(&b), buf_len(&b)))
 		r->x.ops->finish(&r->x, NULL, 0);

@@ -14,17 +14,23 @@
 /* Status, message and details at their longest, and what handlers add. */
 #define BLOCK_MAX (WIRE_MESSAGE_CAP + WIRE_BASE64_CAP(DETAILS_STATUS_CAP) + 256 + REPLY_TRAILERS_MAX * sizeof(struct reply_trailer))
 
-static void begin(struct reply *r)
+/* `whole`: the length of a body that holds no message; 0: there are some. */
+static void begin_with(struct reply *r, size_t whole)
 {
 	struct h2_header h[REPLY_FIELDS_MAX];
+	char len[24];
 	size_t n = 0;
 	h[n++] = (struct h2_header)H2_HEADER(":status", "200");
 	h[n++] = (struct h2_header){ "content-type", r->dialect->type, strlen(r->dialect->type), 0 };
 	h[n++] = (struct h2_header)H2_HEADER("grpc-accept-encoding", GZIP_ENCODINGS);
 	if (r->gzip)
 		h[n++] = (struct h2_header)H2_HEADER("grpc-encoding", "gzip");
+	if (whole)
+		h[n++] = reply_length(whole, len);
 	reply_respond(r, h, n, false);
 }
+
+static void begin(struct reply *r) { begin_with(r, 0); }
 
 static size_t field(uint8_t *at, const char *name, const char *value, size_t len)
 {
@@ -43,7 +49,7 @@ static void end(struct reply *r, const struct refusal *refusal)
 		n += field(bytes + n, r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value));
 	framing_prefix(bytes, TRAILERS_FRAME, (uint32_t)(n - FRAMING_PREFIX));
 	if (!r->begun)
-		begin(r);
+		begin_with(r, n);
 	if (reply_write(r, bytes, n))
 		r->x.ops->finish(&r->x, NULL, 0);
 }

@@ -14,6 +14,8 @@ void reply_init(struct reply *r, const struct exchange *x, const struct grpc_ser
 void reply_done(struct reply *r)
 {
 	buf_done(&r->held);
+	free(r->trailers);
+	r->trailers = NULL;
 }
 
 void reply_respond(struct reply *r, const struct h2_header *h, size_t n, bool end)
@@ -25,6 +27,11 @@ void reply_respond(struct reply *r, const struct h2_header *h, size_t n, bool en
 	all_n += cors_fields(r->cfg, r->origin, all + all_n);
 	r->begun = true;
 	r->x.ops->respond(&r->x, all, all_n, end);
+}
+
+struct h2_header reply_length(size_t n, char ret_text[static 24])
+{
+	return (struct h2_header){ "content-length", ret_text, (size_t)snprintf(ret_text, 24, "%zu", n), 0 };
 }
 
 bool reply_write(struct reply *r, const void *data, size_t len)
@@ -41,12 +48,12 @@ bool reply_write(struct reply *r, const void *data, size_t len)
 
 void reply_plain(struct reply *r, const char *status, const struct h2_header *field, const char *text)
 {
-	char body[512], len[16];
+	char body[512], len[24];
 	size_t n = min_sz((size_t)snprintf(body, sizeof(body), "%s\n", text), sizeof(body) - 1);
 	struct h2_header h[4] = {
 		{ ":status", status, strlen(status), 0 },
 		H2_HEADER("content-type", "text/plain; charset=utf-8"),
-		{ "content-length", len, (size_t)snprintf(len, sizeof(len), "%zu", n), 0 },
+		reply_length(n, len),
 	};
 	const char *method = r->x.ops->header(&r->x, ":method");
 	bool head = method && strcmp(method, "HEAD") == 0;

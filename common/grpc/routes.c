@@ -10,7 +10,7 @@ static void answer(struct reply *r, const struct http1_reply *a, bool head)
 	const struct h2_header h[] = { /* the last one only with a challenge */
 		{ ":status", status, (size_t)snprintf(status, sizeof(status), "%d", a->status), 0 },
 		{ "content-type", a->type, strlen(a->type), 0 },
-		{ "content-length", len, (size_t)snprintf(len, sizeof(len), "%zu", buf_len(&a->body)), 0 },
+		reply_length(buf_len(&a->body), len),
 		H2_HEADER("cache-control", "no-store"),
 		{ "www-authenticate", a->challenge ? a->challenge : "", a->challenge ? strlen(a->challenge) : 0, 0 },
 	};

@@ -52,6 +52,8 @@ struct grpc_call {
 	struct list parked; /* of the connection */
 	struct grpc_server *srv;
 	struct reply reply;
+	struct buf asked; /* by GET: the message */
+	bool by_get;
 	const struct grpc_method *method;
 	const ProtobufCMethodDescriptor *types;
 	struct grpc_method_stats *stats;

@@ -290,8 +290,9 @@ static int session_new(struct h2 *h)
 	nghttp2_option_set_max_continuations(opt, MAX_CONTINUATIONS);
 	/* Odd blanks around a value are no reason to reset a call. */
 	nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(opt, 1);
-	int err = h->role == H2_SERVER ? nghttp2_session_server_new2(&h->session, cb, h, opt) :
-					 nghttp2_session_client_new2(&h->session, cb, h, opt);
+	nghttp2_mem mem = h2_mem(h);
+	int err = h->role == H2_SERVER ? nghttp2_session_server_new3(&h->session, cb, h, opt, &mem) :
+					 nghttp2_session_client_new3(&h->session, cb, h, opt, &mem);
 	rc = err ? -ENOMEM : 0;
 out:
 	nghttp2_option_del(opt);
@@ -379,8 +380,11 @@ int h2_pull(struct h2 *h, struct buf *out, size_t high, int64_t now_mono_ns)
 	while (buf_len(out) < high) {
 		const uint8_t *p;
 		ssize_t n = nghttp2_session_mem_send(h->session, &p);
-		if (n == 0)
+		if (n == 0) {
+			h->rests = true;
 			break;
+		}
+		h->rests = false;
 		if (n < 0) {
 			h2_fail(h, H2_INTERNAL_ERROR, nghttp2_strerror((int)n));
 			h2_abort(h);

@@ -58,6 +58,8 @@ void h2_free(struct h2 *h);
 int h2_recv(struct h2 *h, const uint8_t *data, size_t len, int64_t now_mono_ns) MUST_CHECK;
 /* Appends frames to `out` until it holds `high` bytes or nothing is left to send. -ENOMEM, -EPROTO. */
 int h2_pull(struct h2 *h, struct buf *out, size_t high, int64_t now_mono_ns) MUST_CHECK;
+/* Gives memory back that the next h2_pull would need again: for a connection that sends seldom. */
+void h2_rest(struct h2 *h);
 bool h2_want_write(const struct h2 *h);
 /* No more use in reading or going on: an error, or both sides said goodbye and no stream is left. */
 bool h2_dead(const struct h2 *h);

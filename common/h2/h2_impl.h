@@ -34,6 +34,9 @@ struct h2 {
 	char error[256];
 	char goaway_text[160];
 	struct h2_guard guard;
+	void *large; /* h2_mem.c */
+	size_t large_len;
+	bool rests;  /* nothing of a frame is in it */
 };
 
 struct h2_stream {
@@ -73,6 +76,9 @@ void h2_sent_end(struct h2_stream *s);
 int h2_fields_add(struct buf *b, const uint8_t *name, size_t name_len, const uint8_t *value, size_t value_len) MUST_CHECK;
 const char *h2_fields_get(const struct buf *b, const char *name);
 size_t h2_fields_count(const struct buf *b, const char *name);
+
+/* h2_mem.c */
+nghttp2_mem h2_mem(struct h2 *h);
 
 void h2_guard_recv(struct h2 *h, const nghttp2_frame *frame);
 void h2_guard_reset_received(struct h2 *h, const struct h2_stream *s);

@@ -179,6 +179,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *data, size
 	if (n) {
 		memcpy(data, buf_head(&s->out), n);
 		buf_consume(&s->out, n);
+		buf_trim(&s->out);
 		h->out_total -= n;
 	}
 	if (s->notify && buf_len(&s->out) <= s->low) {
@@ -349,6 +350,7 @@ void h2_credit_connection(struct h2 *h)
 void h2_drop(struct h2_stream *s, size_t n)
 {
 	buf_consume(&s->in, n);
+	buf_trim(&s->in);
 	s->h->in_total -= n;
 	if (s->in_uncredited > buf_len(&s->in))
 		credit_stream(s, s->in_uncredited - buf_len(&s->in));

@@ -224,7 +224,7 @@ static void wait_on(struct http1_conn *c, bool more, bool was_blocked)
 {
 	if (buf_len(&c->out))
 		stream_want(c->stream, LOOP_WRITE_READY | reading(c));
-	else if (c->closing && !c->x.active)
+	else if (!c->x.active && (c->closing || (c->srv->draining && c->answered)))
 		linger(c);
 	else if (more || was_blocked) /* others first */
 		stream_want(c->stream, LOOP_WRITE_READY | reading(c));

@@ -33,7 +33,7 @@ struct tls_stream {
 	int read_err, write_err;
 	uint8_t *pending;
 	size_t pending_len;
-	char alpn[256];
+	char alpn[32]; /* of ours, which are short */
 	char refused[80];
 };
 

@@ -110,6 +110,19 @@ static int load_own(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, si
 	return 0;
 }
 
+/* The chain that is sent with our certificate is made once, of the file and (as OpenSSL would for each connection) the
+ * authorities that we trust.  Without the root: the peer has it, and would keep a copy of it for each of its connections. */
+static void build_chain(const struct tls_context *ctx, SSL_CTX *c)
+{
+	if (!ctx->cert_file)
+		return;
+	ERR_set_mark();
+	(void)SSL_CTX_build_cert_chain(c, SSL_BUILD_CHAIN_FLAG_NO_ROOT | SSL_BUILD_CHAIN_FLAG_UNTRUSTED |
+					  SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR | SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR);
+	ERR_pop_to_mark();
+	SSL_CTX_set_mode(c, SSL_MODE_NO_AUTO_CHAIN);
+}
+
 static int load_trust(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, size_t cap)
 {
 	if (ctx->ca_file) {
@@ -194,6 +207,8 @@ static int build(struct tls_context *ctx, char *ret_err, size_t cap, SSL_CTX **r
 		rc = load_own(ctx, c, ret_err, cap);
 	if (rc == 0)
 		rc = load_trust(ctx, c, ret_err, cap);
+	if (rc == 0)
+		build_chain(ctx, c);
 	if (rc < 0) {
 		SSL_CTX_free(c);
 		return rc;

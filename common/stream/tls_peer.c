@@ -79,6 +79,9 @@ static void read_sans(X509 *cert, struct stream_peer *peer)
 			sans[n++] = text;
 	}
 	GENERAL_NAMES_free(names);
+	char **fit = n ? realloc(sans, n * sizeof(*sans)) : NULL;
+	if (fit)
+		sans = fit;
 	peer->sans = (const char *const *)sans;
 	peer->n_sans = n;
 }

@@ -122,10 +122,10 @@ void audit_add(struct audit *a, const struct audit_line *l)
 	if (!n || n + 1 > buf_room(&a->out) || buf_add(&a->out, text, n) || buf_add(&a->out, "\n", 1)) {
 		a->stats.lost++;
 		a->lost_untold++;
-		return;
+	} else {
+		a->lost_untold = 0;
 	}
-	a->lost_untold = 0;
-	loop_mark(a->loop, &a->dirty);
+	loop_mark(a->loop, &a->dirty); /* also to try again what a full disk did not take */
 }
 
 struct audit_stats audit_stats(const struct audit *a) { return a->stats; }

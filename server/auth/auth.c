@@ -67,10 +67,7 @@ int auth_reload(struct auth *a, char *ret_err, size_t cap)
 {
 	struct tokens *fresh = NULL;
 	int rc = a->tokens_file ? tokens_read(a->tokens_file, ret_err, cap, &fresh) : 0;
-	if (rc == 0 && a->audit)
-		rc = audit_reopen(a->audit, ret_err, cap);
 	if (rc) {
-		tokens_free(fresh);
 		a->stats.reloads_failed++;
 		return rc;
 	}
@@ -80,6 +77,11 @@ int auth_reload(struct auth *a, char *ret_err, size_t cap)
 		a->tokens = fresh;
 	}
 	return 0;
+}
+
+int auth_reopen_audit(struct auth *a, char *ret_err, size_t cap)
+{
+	return a->audit ? audit_reopen(a->audit, ret_err, cap) : 0;
 }
 
 void auth_stats(const struct auth *a, struct auth_stats *ret)

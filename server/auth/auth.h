@@ -30,9 +30,10 @@ struct auth_config {
 /* -EINVAL with a text: the tokens file or the audit's. */
 int auth_new(const struct auth_config *cfg, char *ret_err, size_t cap, struct auth **ret) MUST_CHECK;
 void auth_free(struct auth *a); /* no call is left; NULL-safe */
-/* Reads the tokens file again, and opens the audit's anew.  -EINVAL with a text: what was there stays in use.  Then auth_check
- * is due for each open call. */
+/* Reads the tokens file again; then auth_check is due for each open call.  -EINVAL with a text: what was there stays in use. */
 int auth_reload(struct auth *a, char *ret_err, size_t cap) MUST_CHECK;
+/* Opens the audit's file anew; likewise. */
+int auth_reopen_audit(struct auth *a, char *ret_err, size_t cap) MUST_CHECK;
 
 /* A call, while it lives. */
 struct auth_call {

@@ -181,6 +181,7 @@ static void (*const on_event[])(struct core *, const struct core_event *) = {
 	[CORE_EV_TAKEN_BACK] = job_on_taken_back,
 	[CORE_EV_CANCEL_WISH] = job_on_at,
 	[CORE_EV_QUEUES] = queue_on_queues,
+	[CORE_EV_PAUSE] = pause_on_pause,
 	[CORE_EV_FILLED] = queue_on_filled,
 	[CORE_EV_DUE] = queue_on_due,
 	[CORE_EV_EXPIRED] = queue_on_expired,
@@ -220,6 +221,7 @@ void core_step(struct core *c, int64_t now_mono_ns, const struct core_event *ev,
 	run_timers(c);
 	window_pick(c);
 	queue_fill_checked(c);
+	pause_tell(c);
 	c->out = NULL;
 }
 
@@ -253,7 +255,7 @@ struct core *core_new(const struct core_config *cfg, int64_t now_mono_ns)
 		map_init(maps[i]);
 	heap_init(&c->order, order_less);
 	struct list *const lists[] = { &c->active, &c->parked, &c->check, &c->retry, &c->pools_all, &c->fresh, &c->waiting, &c->dead,
-				       &c->idle_asks };
+				       &c->idle_asks, &c->paused, &c->pausing };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	timer_set(c, &c->reconcile, now_mono_ns);

@@ -16,6 +16,7 @@ enum core_effect_type {
 	CORE_DO_SESSION_OPEN,  /* store: next session number, adopt, requeue, fence */
 	CORE_DO_FILL,          /* store: ready rows of a queue after (priority, seq) */
 	CORE_DO_QUEUES,        /* store: which queues have ready rows */
+	CORE_DO_PAUSED,        /* engine: nothing of the paused queue is on its way any more, or it is not paused any more */
 	CORE_DO_DUE,           /* store: move delayed rows whose time has come to ready */
 	CORE_DO_EXPIRE,        /* store: rows that were never given out and whose expiry has come end as FAILED */
 	CORE_DO_STRAYS,        /* store: running rows of tasks after at.task; changes nothing */
@@ -61,7 +62,7 @@ struct core_effect {
 	bool resumed;            /* WELCOME */
 	int32_t slots;           /* PREEMPT */
 	int64_t number;          /* DISPATCH, HEARTBEAT_ACK; SESSION_OPEN: the hello's, see CORE_EV_HELLO */
-	const char *queue;       /* CLAIM, DISPATCH, FILL: interned, valid as long as the core */
+	const char *queue;       /* CLAIM, DISPATCH, FILL, PAUSED: interned, valid as long as the core */
 	int32_t priority;        /* CLAIM; FILL: cursor */
 	int64_t seq;             /* CLAIM; FILL: cursor; rows after (priority descending, seq ascending) */
 	bool from_start;         /* FILL: no cursor */

@@ -29,6 +29,7 @@ enum core_event_type {
 	CORE_EV_TAKEN_BACK,     /* answer to CORE_DO_TAKE_BACK */
 	CORE_EV_CANCEL_WISH,    /* the store holds a cancel wish for this running attempt: stop it */
 	CORE_EV_QUEUES,         /* answer to CORE_DO_QUEUES */
+	CORE_EV_PAUSE,          /* the store has paused a queue, or let it go on, as this master asked */
 	CORE_EV_FILLED,         /* answer to CORE_DO_FILL */
 	CORE_EV_DUE,            /* answer to CORE_DO_DUE */
 	CORE_EV_EXPIRED,        /* answer to CORE_DO_EXPIRE */
@@ -91,13 +92,6 @@ struct core_stray {
 	bool own;                  /* that master has the asker's id; it may be an older incarnation */
 	const char *master;        /* "" when the store has no such worker or master: incarnation and beat are 0 then */
 	int64_t incarnation, beat;
-};
-
-/* What an owner key says. */
-struct core_owner {
-	struct core_attempt at;
-	const char *worker;
-	int64_t session;
 };
 
 struct core_event {
@@ -176,7 +170,13 @@ struct core_event {
 			const char *const *at;
 			size_t n;
 			bool ok;
+			const struct core_paused *paused; /* all that are; n_paused 0: none is */
+			size_t n_paused;
 		} queues; /* queues that have ready rows */
+		struct {
+			struct core_paused queue;
+			bool on; /* then CORE_DO_PAUSED follows */
+		} pause;
 		struct {
 			const char *queue;
 			const struct core_task *at;

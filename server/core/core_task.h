@@ -51,4 +51,17 @@ struct core_capacity {
 	const char *custom; /* as in core_task */
 };
 
+/* A queue of which nothing is to be given out. */
+struct core_paused {
+	const char *queue;
+	const char *reason; /* for people; "": none */
+};
+
+/* What an owner key says. */
+struct core_owner {
+	struct core_attempt at;
+	const char *worker;
+	int64_t session;
+};
+
 #endif

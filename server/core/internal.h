@@ -3,6 +3,7 @@
  *   core.c     the step, the table of events, timers
  *   asks.c     handlers and counted resources, asked for and offered by name
  *   queue.c    queues: names, cursors, reading the backlog, the reconciler
+ *   pause.c    queues of which nothing is given out
  *   ready.c    the window of ready tasks and the pick
  *   pool.c     workers that serve and run the same
  *   worker.c   workers, what they have free, who fits, leases
@@ -60,7 +61,20 @@ void queue_expires_in(struct core *c, int64_t in_ns);
 void queue_ask_expire(struct core *c);
 void reminder_init(struct reminder *r, enum timer_kind kind);
 
+/* ---- pause.c ---- */
+void pause_on_pause(struct core *c, const struct core_event *ev);
+void pause_on_queues(struct core *c, const struct core_event *ev);
+void pause_tell(struct core *c); /* at the end of a step */
+static inline bool queue_gives(const struct queue *q)
+{
+#ifdef REINS_MUTATION_NO_PAUSE /* tests/sim proves that it would notice */
+	return true;
+#endif
+	return !q->paused;
+}
+
 /* ---- ready.c ---- */
+void window_order(struct core *c, struct queue *q); /* after what decides on its turn has changed */
 /* A row that is PENDING in the store. True: in the window now or before. `avoid`: NULL: nobody. */
 bool window_offer(struct core *c, const struct core_task *t, const struct avoid *avoid);
 void window_remove(struct core *c, struct job *j); /* out of all indexes of the window */

@@ -28,6 +28,9 @@ static const uint32_t legal[JOB_STATES] = {
 /* On its way to a worker that has not said yet that it has it. */
 static bool given_state(enum job_state s) { return s >= JOB_PREEMPTING && s <= JOB_SENT; }
 
+/* On its way to the store. */
+static bool in_flight_state(enum job_state s) { return s >= JOB_PREEMPTING && s <= JOB_CLAIMING; }
+
 static bool by_task_state(enum job_state s) { return s <= JOB_CLAIMING; }
 
 static void index_out(struct core *c, struct job *j)
@@ -50,6 +53,8 @@ static void left_state(struct core *c, struct job *j)
 	c->n_state[j->state]--;
 	if (j->state == JOB_READY && heap_has(&j->worst))
 		window_remove(c, j);
+	if (in_flight_state(j->state))
+		j->queue->n_in_flight--;
 	if (given_state(j->state))
 		j->worker->n_given--;
 	if (j->state == JOB_SENT || j->state == JOB_DONE)
@@ -74,6 +79,8 @@ void job_set_state(struct core *c, struct job *j, enum job_state to)
 	c->n_state[to]++;
 	if (moves)
 		index_in(c, j);
+	if (in_flight_state(to))
+		j->queue->n_in_flight++;
 	if (given_state(to))
 		j->worker->n_given++;
 	else if (given)

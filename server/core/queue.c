@@ -29,7 +29,7 @@ struct queue *queue_get(struct core *c, const char *name)
 	heap_init(&q->worst, worst_less);
 	heap_node_init(&q->order);
 	struct list *const lists[] = { &q->parked, &q->class_list, &q->link_active, &q->link_parked, &q->link_check,
-				       &q->pools };
+				       &q->pools, &q->link_paused, &q->link_pausing };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	q->turn = c->turn;
@@ -51,6 +51,7 @@ void queue_free(struct core *c, struct queue *q)
 	}
 	heap_done(&q->classes);
 	heap_done(&q->worst);
+	free(q->paused_reason);
 	free(q->name);
 	free(q);
 }
@@ -101,6 +102,7 @@ void queue_reconcile(struct core *c)
 		return;
 	if (!c->asking_queues) {
 		c->asking_queues = true;
+		c->asked++;
 		emit(c, CORE_DO_QUEUES);
 	}
 	queue_ask_due(c);
@@ -122,6 +124,7 @@ void queue_on_queues(struct core *c, const struct core_event *ev)
 	c->asking_queues = false;
 	if (!ev->queues.ok || !c->store_up)
 		return;
+	pause_on_queues(c, ev);
 	if (!c->queues_known) {
 		c->queues_known = true;
 		for (struct map_node *n = map_first(&c->queues); n; n = map_next(&c->queues, n))

@@ -52,9 +52,9 @@ bool order_less(const struct heap_node *a, const struct heap_node *b)
 
 /* ---- indexes ---- */
 
-static void order_update(struct core *c, struct queue *q)
+void window_order(struct core *c, struct queue *q)
 {
-	if (!q->classes.len)
+	if (!q->classes.len || !queue_gives(q))
 		heap_remove(&c->order, &q->order);
 	else if (heap_has(&q->order))
 		heap_update(&c->order, &q->order);
@@ -70,7 +70,7 @@ static void class_out(struct core *c, struct class *k)
 	struct queue *q = k->queue;
 	if (heap_has(&k->order)) {
 		heap_remove(&q->classes, &k->order);
-		order_update(c, q);
+		window_order(c, q);
 	}
 	list_remove(&k->link_parked);
 	if (list_empty(&q->parked))
@@ -83,7 +83,7 @@ static void class_in(struct core *c, struct class *k)
 		heap_update(&k->queue->classes, &k->order);
 	else
 		heap_push(&k->queue->classes, &k->order);
-	order_update(c, k->queue);
+	window_order(c, k->queue);
 }
 
 static void class_park(struct core *c, struct class *k)
@@ -316,7 +316,8 @@ static void unpark_fresh(struct core *c)
 /* A claim brings the spec into memory; how large it is shows only then. */
 static bool may_give(const struct core *c)
 {
-	return c->store_up && c->n_free > 0 && c->pause.at == NEVER &&
+	/* Which queues are paused comes with the first answer to QUEUES. */
+	return c->store_up && c->queues_known && c->n_free > 0 && c->pause.at == NEVER &&
 	       in_flight(c) < (size_t)c->cfg.in_flight_claims && in_flight(c) * c->spec_guess < CLAIM_BYTES;
 }
 
@@ -353,7 +354,7 @@ void window_pick(struct core *c)
 		}
 		window_remove(c, j);
 		q->turn = ++c->turn;
-		order_update(c, q);
+		window_order(c, q);
 		job_reserve(c, j, w);
 	}
 }
@@ -362,7 +363,7 @@ void window_pick(struct core *c)
 static struct worker *eager_match(struct core *c, const struct core_event *ev, struct queue *q, struct asks *asks)
 {
 	const struct core_task *t = &ev->task;
-	if (ev->due_in_ns > 0 || !c->queues_known || !may_give(c) || c->eager_budget <= 0 || job_by_task(c, &t->id))
+	if (ev->due_in_ns > 0 || !queue_gives(q) || !may_give(c) || c->eager_budget <= 0 || job_by_task(c, &t->id))
 		return NULL;
 	bool unread = key_before(q->cursor, KEY_END);
 	if (unread && q->cursor.priority >= t->priority)
@@ -393,6 +394,6 @@ void window_submit(struct core *c, const struct core_event *ev)
 	j->token = ev->token;
 	j->spec = blob_ref(ev->spec);
 	q->turn = ++c->turn;
-	order_update(c, q);
+	window_order(c, q);
 	job_reserve(c, j, w);
 }

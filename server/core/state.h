@@ -41,6 +41,13 @@ struct queue {
 	bool fill_stale;          /* a row was left out while the fill was away: its "exhausted" proves nothing */
 	struct row_key fill_from, sweep;
 	uint64_t pass;            /* of the sweep over all its rows up to the cursor */
+	bool paused;              /* then it is not in core.order */
+	char *paused_reason;      /* NULL: none */
+	uint64_t pause_told;      /* core.asked when this master was told itself */
+	uint64_t pause_named;     /* core.asked of the answer that named it */
+	struct list link_paused;  /* on core.paused while it is */
+	struct list link_pausing; /* on core.pausing until CORE_DO_PAUSED is said */
+	size_t n_in_flight;       /* jobs in PREEMPTING, INSERTING and CLAIMING */
 	uint64_t named;           /* core.questions when the store last said that it has ready rows */
 };
 
@@ -185,7 +192,8 @@ struct core {
 	size_t n_active, n_ready, n_resting;
 	uint64_t turn;
 	bool queues_known, asking_queues;
-	uint64_t questions;       /* answers to QUEUES so far */
+	uint64_t asked, questions; /* QUEUES so far; answers to it */
+	struct list paused, pausing; /* queues */
 	size_t sweep_offset;
 	int64_t eager_budget;     /* workers that the submits of this step may still look at */
 	int64_t unpark_budget;    /* parked classes that may still be looked at in this step */

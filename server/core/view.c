@@ -123,7 +123,8 @@ static void check_worker(const struct core *c, const struct worker *w)
 static void check_queue(const struct core *c, const struct queue *q, size_t *ready, size_t *resting)
 {
 	size_t n = 0;
-	CHECK(heap_has(&q->order) == (q->classes.len > 0));
+	CHECK(heap_has(&q->order) == (q->classes.len > 0 && queue_gives(q)));
+	CHECK(q->paused == !list_empty(&q->link_paused));
 	CHECK(list_empty(&q->parked) == list_empty(&q->link_parked));
 	list_each(it, &q->class_list) {
 		const struct class *k = container_of(it, struct class, link);
@@ -141,7 +142,7 @@ static void check_queue(const struct core *c, const struct queue *q, size_t *rea
 
 void core_check(const struct core *c)
 {
-	size_t n_state[JOB_STATES] = { 0 }, ready = 0, resting = 0, active = 0, connected = 0, n_free = 0;
+	size_t n_state[JOB_STATES] = { 0 }, in_flight = 0, ready = 0, resting = 0, active = 0, connected = 0, n_free = 0;
 	for (struct map_node *n = map_first(&c->by_task); n; n = map_next(&c->by_task, n)) {
 		const struct job *j = container_of(n, struct job, node);
 		CHECK(j->state <= JOB_CLAIMING);
@@ -158,7 +159,9 @@ void core_check(const struct core *c)
 		const struct queue *q = container_of(n, struct queue, node);
 		check_queue(c, q, &ready, &resting);
 		active += q->n_ready > 0;
+		in_flight += q->n_in_flight;
 	}
+	CHECK(in_flight == n_state[JOB_PREEMPTING] + n_state[JOB_INSERTING] + n_state[JOB_CLAIMING]);
 	CHECK(ready == c->n_ready && ready == n_state[JOB_READY] && ready <= (size_t)c->cfg.window);
 	CHECK(active == c->n_active && resting == c->n_resting);
 	for (struct map_node *n = map_first(&c->workers); n; n = map_next(&c->workers, n)) {

@@ -214,6 +214,12 @@ void core_why_pending(const struct core *c, const struct core_task *t, bool plac
 	*ret_peer = 0;
 	if (cap)
 		ret_text[0] = '\0';
+	const struct map_node *n = map_get(&c->queues, t->queue, strlen(t->queue));
+	const struct queue *q = n ? container_of(n, struct queue, node) : NULL;
+	if (c->store_up && q && q->paused) {
+		say(&w, "queue paused%s%s", q->paused_reason ? ": " : "", q->paused_reason ? q->paused_reason : "");
+		return;
+	}
 	survey(c, t, &s);
 	if (say_nobody(c, &s, t, &w) || say_needs(&s, t, &w) || s.fit_now)
 		return;

@@ -151,6 +151,8 @@ static void on_queues(struct store_op *sop)
 	ev->queues.at = (const char *const *)op->queues.ret_names;
 	ev->queues.ok = sop->result == STORE_OK;
 	ev->queues.n = ev->queues.ok ? op->queues.ret_n : 0;
+	ev->queues.paused = op->queues.ret_paused;
+	ev->queues.n_paused = ev->queues.ok ? op->queues.ret_n_paused : 0;
 }
 
 static void on_due(struct store_op *sop)
@@ -611,6 +613,7 @@ static void execute_one(struct engine *e, const struct core_effect *x)
 	case CORE_DO_QUEUES:
 		submit(e, engine_op_new(e, x), STORE_QUEUES, on_queues);
 		break;
+	case CORE_DO_PAUSED: engine_paused(e, x->queue); break;
 	case CORE_DO_DUE:
 		op = engine_op_new(e, x);
 		op->due.limit = x->limit;

@@ -324,7 +324,7 @@ int engine_new(const struct engine_config *cfg, struct engine **ret)
 	if (getrandom(e->process.b, sizeof(e->process.b), 0) != (ssize_t)sizeof(e->process.b))
 		abort(); /* so few bytes never come short */
 	struct list *lists[] = { &e->scratch, &e->in_flight, &e->spent, &e->free_ops, &e->fresh_outcomes, &e->recording,
-				 &e->spent_outcomes, &e->submits, &e->spent_submits, &e->dirty_peers };
+				 &e->spent_outcomes, &e->submits, &e->spent_submits, &e->dirty_peers, &e->pausing };
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		list_init(lists[i]);
 	map_init(&e->peers);
@@ -361,6 +361,7 @@ void engine_free(struct engine *e)
 	list_splice_back(&e->spent_submits, &e->submits);
 	list_splice_back(&e->spent_outcomes, &e->fresh_outcomes);
 	free_spent(e);
+	engine_pause_end(e);
 	struct list *n;
 	while ((n = list_pop_front(&e->free_ops)))
 		free(container_of(n, struct eng_op, node));

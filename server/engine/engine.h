@@ -13,6 +13,7 @@
 #include "common/base/map.h"
 #include "server/core/core.h"
 #include "server/lease/lease.h"
+#include "server/store/queues.h"
 #include "server/store/rows.h"
 #include "server/store/workers.h"
 
@@ -83,6 +84,17 @@ struct engine_outcome {
 	struct engine *engine; /* private */
 	uint64_t peer;
 	struct list node;
+};
+
+/* A queue to be paused, or to go on: of `op` queue, on, reason and max are filled. */
+struct engine_pause {
+	struct store_pause op;
+	/* It was not stored (op.op.result, op.ret_done); or it was, and this master gives out nothing of a paused queue any more.
+	 * From the loop, once. */
+	void (*done)(struct engine_pause *p);
+	struct engine *engine; /* private */
+	struct list node;
+	bool told; /* the core */
 };
 
 /* Somebody waits for news of a task. */
@@ -163,6 +175,7 @@ void engine_cancelled(struct engine *e, const struct store_cancel *op);
 
 /* After a wish was stored or taken back, here. */
 void engine_drained(struct engine *e, const struct store_drain *op);
+void engine_pause(struct engine *e, struct engine_pause *p);
 /* After a retry was stored. */
 void engine_retried(struct engine *e, const struct store_retry *op);
 

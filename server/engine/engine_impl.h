@@ -61,6 +61,7 @@ struct engine {
 	size_t n_free_ops;
 	struct list fresh_outcomes, recording, spent_outcomes;
 	struct list submits, spent_submits;
+	struct list pausing; /* struct engine_pause, stored or not */
 
 	struct map peers;
 	uint64_t next_peer;
@@ -120,6 +121,9 @@ void engine_drain_opened(struct engine *e, struct engine_peer *p, uint64_t asked
 void engine_drain_welcome(struct engine_peer *p);
 /* Looks for wishes that another master stored, once every recovery interval. */
 void engine_drain_pulse(struct engine *e);
+/* The core has said so of this queue. */
+void engine_paused(struct engine *e, const char *queue);
+void engine_pause_end(struct engine *e);
 void engine_drain_forget(struct engine_peer *p);
 void engine_on_preempted(void *arg, const struct lease_answer *answers, size_t n);
 void engine_on_hb(void *arg, const struct lease_hb *hb);

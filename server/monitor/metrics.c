@@ -56,7 +56,10 @@ static void process(struct exposition *x, int64_t started_wall_us)
 int monitor_metrics(struct monitor *m, struct buf *out)
 {
 	struct exposition x = { .out = out };
+	int64_t now = loop_now_mono_ns(m->rpc->loop);
+	counts_want(&m->counts, engine_store(m->rpc->engine), now);
 	program(&x, m);
+	counts_show(&m->counts, &x, now);
 	families_work(&x, m);
 	families_net(&x, m);
 	loop(&x, m->rpc->loop, engine_stalls(m->rpc->engine));

@@ -6,10 +6,19 @@
 #include "common/base/clock.h"
 #include "server/monitor/exposition.h"
 
-#define TEXT_MAX ((size_t)512 << 10)
+#define TEXT_MAX ((size_t)1 << 20)
 
-void monitor_init(struct monitor *m) { buf_init(&m->text, TEXT_MAX); }
-void monitor_done(struct monitor *m) { buf_done(&m->text); }
+void monitor_init(struct monitor *m, size_t max_queues)
+{
+	buf_init(&m->text, TEXT_MAX);
+	counts_init(&m->counts, max_queues);
+}
+
+void monitor_done(struct monitor *m)
+{
+	buf_done(&m->text);
+	counts_done(&m->counts);
+}
 
 static void say(struct http1_reply *r, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

@@ -9,6 +9,7 @@
 
 #include "common/grpc/server.h"
 #include "common/http1/http1.h"
+#include "server/monitor/counts.h"
 #include "server/rpc/rpc.h"
 
 #define MONITOR_FRESH_NS (100 * NS_PER_MS)
@@ -21,13 +22,16 @@ struct monitor {
 	bool open_metrics; /* for who is not known, too */
 	/* private */
 	struct buf text; /* of /metrics */
+	struct counts counts;
 	int64_t text_mono_ns;
 };
 
 extern const struct http1_route monitor_routes[]; /* app: the monitor */
 extern const size_t monitor_n_routes;
 
-void monitor_init(struct monitor *m);
+/* Of so many queues /metrics says how many tasks they have (counts.h). */
+void monitor_init(struct monitor *m, size_t max_queues);
+/* After store_free. */
 void monitor_done(struct monitor *m);
 /* -ENOBUFS: the text does not fit, or no memory; then it is not whole. */
 int monitor_metrics(struct monitor *m, struct buf *out) MUST_CHECK;

@@ -16,7 +16,7 @@
 
 #define MOVE_REFUSED 64
 #define MOVE_UNAVAILABLE 69
-#define MOVE_TABLES 10
+#define MOVE_TABLES 11
 #define MOVE_TUPLE_MAX ((size_t)256 << 20) /* far above the limits at the door */
 #define MOVE_NAME_MAX 300
 

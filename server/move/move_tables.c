@@ -34,6 +34,7 @@
 #define WORKER(known, opened, heard, detached)                                                                                 \
 	"id, instance, session, " known ", " opened ", master, info, drain_mode, drain_within_ns, drain_reason, " heard ", " detached
 #define IDEMPOTENCY "key, task_id, hash"
+#define QUEUE(paused) "name, " paused ", reason"
 #define LOG "task_id, attempt, off, stream, data, dropped"
 #define METRIC "task_id, attempt, number, point"
 
@@ -57,4 +58,5 @@ const struct move_table move_tables[MOVE_TABLES] = {
 	 FROM(RUNNING("dispatched_us", "started_us", "cancel_us"), "running", "task_id"), false},
 	{"worker", WORKER("instance_session", "opened_at", "heard_at", "detached_until"), "tu88Wty28tww",
 	 FROM(WORKER("1", "opened_us", "heard_us", "detached_us"), "worker", "id"), false},
+	{"queue", QUEUE("paused_at"), "twt", FROM(QUEUE("paused_us"), "queue", "name"), false},
 };

@@ -39,12 +39,17 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
+	{ .path = TASKS "WatchTasks", .shape = GRPC_SERVER_STREAM, .on_request = watch_on_request,
+	  .on_writable = watch_on_writable, .on_end = watch_on_end },
 	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .safe = true, .on_request = metrics_on_request, .on_end = metrics_on_end },
 	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .safe = true, .on_request = info_on_request },
 	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .safe = true, .on_request = workers_on_request, .on_end = workers_on_end },
 	{ .path = ADMIN "DrainWorker", .shape = GRPC_UNARY, .on_request = drain_on_request, .on_end = workers_on_end },
+	{ .path = ADMIN "ListQueues", .shape = GRPC_UNARY, .safe = true, .on_request = queues_on_request, .on_end = queues_on_end },
+	{ .path = ADMIN "PauseQueue", .shape = GRPC_UNARY, .on_request = pause_on_request, .on_end = queues_on_end },
+	{ .path = ADMIN "ResumeQueue", .shape = GRPC_UNARY, .on_request = resume_on_request, .on_end = queues_on_end },
 	{ .path = "/grpc.health.v1.Health/Check", .shape = GRPC_UNARY, .on_request = health_on_check },
 	{ .path = "/grpc.health.v1.Health/Watch", .shape = GRPC_SERVER_STREAM, .on_request = health_on_watch,
 	  .on_writable = health_on_writable, .on_end = health_on_end },
@@ -208,6 +213,7 @@ void rpc_init(struct rpc *rpc)
 
 void rpc_done(struct rpc *rpc)
 {
+	watch_free(rpc->watch);
 	health_done(rpc);
 	progress_done(&rpc->left);
 	rights_done(rpc);

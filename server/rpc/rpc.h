@@ -28,6 +28,7 @@ struct rpc {
 	struct list sessions;  /* struct session */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
+	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
 	struct progress left;  /* of streams that have ended */
 	struct health health;
 	struct descriptors protos; /* what reflection tells */
@@ -135,6 +136,13 @@ void list_on_end(struct grpc_call *call, bool finished);
 void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void logs_on_writable(struct grpc_call *call);
 void logs_on_end(struct grpc_call *call, bool finished);
+void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void watch_on_writable(struct grpc_call *call);
+void watch_on_end(struct grpc_call *call, bool finished);
+/* Streams of WatchTasks now. */
+int watch_count(const struct watch *watch);
+/* After all of them have ended. NULL-safe. */
+void watch_free(struct watch *watch);
 void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);
@@ -154,6 +162,10 @@ void worker_on_end(struct grpc_call *call, bool finished);
 void info_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void queues_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void queues_on_end(struct grpc_call *call, bool finished);
+void pause_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void resume_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void workers_on_end(struct grpc_call *call, bool finished);
 
 #endif

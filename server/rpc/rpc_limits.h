@@ -13,6 +13,8 @@ struct rpc_limits {
 	int64_t params_bytes;      /* 64 KiB */
 	int64_t log_bytes;         /* 64 MiB per attempt */
 	int64_t metrics_points;    /* 100,000 per attempt */
+	int64_t max_watchers;      /* streams of WatchTasks at a time */
+	int64_t watch_patience_ns; /* that one may take nothing for, while there is more */
 	int64_t tasks_per_submit;  /* 10,000 */
 };
 

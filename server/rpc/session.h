@@ -40,12 +40,12 @@ struct session {
 
 	struct list at_rpc;     /* in rpc.sessions while the stream lives */
 
-	/* Hello, as its pieces come */
 	bool hello_begun;
 	char worker[CORE_NAME_MAX + 1];
 	char log_name[CORE_NAME_MAX + 16]; /* "worker=gpu-1", for log lines */
-	struct core_event hello;
 	struct blob *info;
+	/* Hello, as its pieces come; nothing from then on */
+	struct core_event *hello;
 	char **queues, **handlers;
 	char *custom;
 	struct core_attempt *held;

@@ -71,7 +71,7 @@ static char **copy_names(char *const *names, size_t n, size_t *ret_n)
 /* What its process said before this one. */
 static int hello_before(struct session *s, const Reins__V1__Hello *m)
 {
-	struct core_event *ev = &s->hello;
+	struct core_event *ev = s->hello;
 	if (m->resumes_session < 0)
 		return session_bad_message(s, "hello.resumes_session: below 0; 0 is none");
 	if (m->hello_number < 0 || m->hello_number > HELLO_NUMBER_MAX)
@@ -85,7 +85,7 @@ static int hello_before(struct session *s, const Reins__V1__Hello *m)
 
 static int hello_first(struct session *s, const Reins__V1__Hello *m)
 {
-	struct core_event *ev = &s->hello;
+	struct core_event *ev = s->hello = s->hello ? s->hello : xcalloc(1, sizeof(*ev));
 	const char *store_id = engine_store_id(s->rpc->engine);
 	if (m->protocol != 1)
 		return session_bad_message(s, "hello.protocol: this server speaks version 1");
@@ -147,6 +147,24 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 	return 0;
 }
 
+/* What was collected for the engine, which has its own copy: a session may be open for months. */
+static void forget(struct session *s)
+{
+	for (char **p = s->queues; p && *p; p++)
+		free(*p);
+	for (char **p = s->handlers; p && *p; p++)
+		free(*p);
+	free(s->queues);
+	free(s->handlers);
+	free(s->custom);
+	free(s->held);
+	free(s->hello);
+	s->queues = s->handlers = NULL;
+	s->custom = NULL;
+	s->held = NULL;
+	s->hello = NULL;
+}
+
 void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 {
 	if (s->greeted) {
@@ -164,17 +182,19 @@ void session_hello_piece(struct session *s, const Reins__V1__Hello *m)
 		return;
 	loop_timer_stop(&s->hello_timer);
 	s->greeted = true;
-	s->hello.hello.worker = s->worker;
-	s->hello.hello.queues = (const char *const *)s->queues;
-	s->hello.hello.handlers = (const char *const *)s->handlers;
-	s->hello.hello.held = s->held;
-	s->hello.hello.n_held = s->n_held;
+	struct core_event *ev = s->hello;
+	ev->hello.worker = s->worker;
+	ev->hello.queues = (const char *const *)s->queues;
+	ev->hello.handlers = (const char *const *)s->handlers;
+	ev->hello.held = s->held;
+	ev->hello.n_held = s->n_held;
 	engine_peer_add(s->rpc->engine, &s->peer, &session_peer_ops);
-	engine_hello(s->rpc->engine, &s->peer, &s->hello, s->info);
+	engine_hello(s->rpc->engine, &s->peer, ev, s->info);
 	/* While the store is away it may well be turned away, and come again. */
 	log_line(engine_ready(s->rpc->engine) ? LOG_INFO : LOG_DEBUG, "worker", s->log_name,
-		 "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address,
-		 s->hello.hello.capacity.slots, s->n_held);
+		 "connected from %s, %d slots, holding %zu attempts", grpc_call_peer(s->call)->address, ev->hello.capacity.slots,
+		 s->n_held);
+	forget(s);
 }
 
 static void on_hello_timeout(struct loop_timer *t)
@@ -197,13 +217,6 @@ void session_hello_stop(struct session *s)
 void session_hello_done(struct session *s)
 {
 	session_hello_stop(s);
-	for (size_t i = 0; i < s->hello.hello.n_queues; i++)
-		free(s->queues[i]);
-	for (size_t i = 0; i < s->hello.hello.n_handlers; i++)
-		free(s->handlers[i]);
-	free(s->queues);
-	free(s->handlers);
-	free(s->custom);
-	free(s->held);
+	forget(s);
 	blob_unref(s->info);
 }

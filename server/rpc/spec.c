@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/pb/pb.h"
+#include "server/store/labels.h"
 
 #define DAY_NS (86400 * NS_PER_S)
 #define FOREVER_NS (100 * 365 * DAY_NS)
@@ -298,6 +299,24 @@ void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
 	ins->run_at_wall_us = 0;
 	if (spec->run_at && pb_timestamp_us(spec->run_at, &ins->run_at_wall_us))
 		ins->run_at_wall_us = 0;
+}
+
+int spec_labels(const Reins__V1__TaskSpec *spec, struct store_bytes *ret)
+{
+	struct buf b;
+	int rc = 0;
+	buf_init(&b, RPC_LABELS_MAX * (RPC_LABEL_KEY_MAX + RPC_LABEL_VALUE_MAX + 2) + 1);
+	for (size_t i = 0; i < spec->n_labels && rc == 0; i++)
+		rc = labels_add(&b, spec->labels[i]->key, spec->labels[i]->value);
+	if (rc == 0)
+		rc = labels_end(&b);
+	uint8_t *data = rc == 0 && buf_len(&b) ? malloc(buf_len(&b)) : NULL;
+	if (rc == 0 && buf_len(&b) && !data)
+		rc = -ENOMEM;
+	if (data)
+		*ret = (struct store_bytes){ memcpy(data, buf_head(&b), buf_len(&b)), buf_len(&b) };
+	buf_done(&b);
+	return rc;
 }
 
 int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32])

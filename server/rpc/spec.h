@@ -19,6 +19,9 @@ void spec_normalise(Reins__V1__TaskSpec *spec);
  * caller frees.  Only for a checked, normalised spec. */
 void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins);
 
+/* As the store keeps them (server/store/labels.h), to be freed; none: no bytes. -ENOMEM. Only for a checked, normalised spec. */
+int spec_labels(const Reins__V1__TaskSpec *spec, struct store_bytes *ret) MUST_CHECK;
+
 /* What is wrong with `custom`, whose values are at least `least` (0 or 1), or NULL. */
 const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least);
 /* As core_task.custom, to be freed; NULL: none. Sorts the map. Only for one without fault. */

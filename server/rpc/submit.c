@@ -31,6 +31,7 @@ static void free_insert(struct store_insert *ins)
 {
 	blob_unref(ins->spec);
 	free((char *)(uintptr_t)ins->task.custom);
+	free((uint8_t *)(uintptr_t)ins->labels.data);
 	store_op_done_fields(&ins->op);
 }
 
@@ -64,6 +65,8 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		return -1;
 	spec_normalise(req->spec);
 	spec_to_insert(req->spec, ins);
+	if (spec_labels(req->spec, &ins->labels))
+		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
 	ins->owner = s->owner;
 	if (!rpc_may_queue(s->call, req->spec->queue)) {
 		snprintf(path, sizeof(path), "%sspec.queue", prefix);

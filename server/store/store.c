@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "server/store/mem.h"
+#include "server/store/queues.h"
 #include "server/store/store.h"
 #include "server/store/store_events.h"
 #include "server/store/store_logs.h"
@@ -36,6 +37,8 @@ const char *store_kind_name(enum store_kind kind)
 	case STORE_WORKER_GONE: return "worker_gone";
 	case STORE_DETACHED: return "detached";
 	case STORE_DRAIN: return "drain";
+	case STORE_QUEUE_LIST: return "queue_list";
+	case STORE_PAUSE: return "pause";
 	case STORE_MASTER_OPEN: return "master_open";
 	case STORE_BEAT: return "beat";
 	case STORE_TAKE_OVER: return "take_over";
@@ -100,6 +103,28 @@ static void list_done(struct store_list *o)
 	mem_done(&o->ret_memory);
 }
 
+/* The first id of version 7 of its time. */
+static struct uuid first_id(int64_t us)
+{
+	struct uuid id = { 0 };
+	int64_t ms = us < 0 ? 0 : us / 1000;
+	for (int i = 0; i < 6; i++)
+		id.b[i] = (uint8_t)(ms >> (8 * (5 - i)));
+	return id;
+}
+
+void store_list_range(const struct store_list *o, struct uuid *ret_from, struct uuid *ret_below)
+{
+	static const struct uuid last = {{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}};
+	*ret_from = first_id(o->created_from_us - STORE_LIST_SKEW_US);
+	*ret_below = o->after ? o->after_id : last;
+	if (o->created_before_us) {
+		struct uuid end = first_id(o->created_before_us + STORE_LIST_SKEW_US + 1000);
+		if (uuid_cmp(&end, ret_below) < 0)
+			*ret_below = end;
+	}
+}
+
 bool store_log_trim(struct store_log_chunk *c, int64_t at)
 {
 	int64_t before = at - c->offset;
@@ -151,6 +176,9 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_QUEUES:
 		CLEAR(container_of(op, struct store_queues, op)->ret_names);
 		container_of(op, struct store_queues, op)->ret_n = 0;
+		container_of(op, struct store_queues, op)->ret_paused = NULL;
+		container_of(op, struct store_queues, op)->ret_n_paused = 0;
+		mem_done(&container_of(op, struct store_queues, op)->ret_memory);
 		return;
 	case STORE_DUE:
 		container_of(op, struct store_due, op)->ret_rows = NULL;
@@ -206,7 +234,13 @@ void store_op_done_fields(struct store_op *op)
 		return;
 	case STORE_WORKER_GONE:
 	case STORE_DETACHED:
+	case STORE_QUEUE_LIST:
+		container_of(op, struct store_queue_list, op)->ret_rows = NULL;
+		container_of(op, struct store_queue_list, op)->ret_n = 0;
+		mem_done(&container_of(op, struct store_queue_list, op)->ret_memory);
+		return;
 	case STORE_DRAIN:
+	case STORE_PAUSE:
 	case STORE_INSERT:
 	case STORE_CANCEL:
 	case STORE_STARTED:

@@ -46,7 +46,7 @@ struct store_insert {
 	const char *owner;               /* principal; "" */
 	struct blob *spec;               /* encoded TaskSpec */
 	struct blob *env_free_spec;      /* NULL: none. The spec without payload and env, for lists */
-	struct store_bytes labels;       /* encoded repeated entries for later selectors; may be empty */
+	struct store_bytes labels;       /* as in labels.h; empty: none */
 	const char *idempotency_key;     /* NULL: none */
 	uint8_t idempotency_hash[32];    /* SHA-256 of the spec */
 	int64_t delay_ns;                /* > 0: not before now + delay by the database's clock */

@@ -33,6 +33,8 @@ enum store_kind {
 	STORE_WORKER_GONE,
 	STORE_DETACHED,
 	STORE_DRAIN,
+	STORE_QUEUE_LIST, /* this and the next: queues.h */
+	STORE_PAUSE,
 	STORE_MASTER_OPEN,
 	STORE_BEAT,
 	STORE_TAKE_OVER,

@@ -365,6 +365,21 @@ def test_owners(house):
     assert refused(lambda: operator.submit())[0] == Code.PERMISSION_DENIED
 
 
+def test_watching_shows_no_more_than_lists(house):
+    alice, bob, reader = (Caller(house.channel(), house.tokens[n]) for n in ('alice', 'bob', 'reader'))
+    request = stubs.tasks.WatchTasksRequest(view=stubs.task.TASK_VIEW_FULL, filter=stubs.tasks.TaskFilter(name='watched'))
+    streams = [c.tasks.WatchTasks(request, timeout=PATIENCE) for c in (alice, bob, reader)]
+    for s in streams:
+        assert next(s).kind == stubs.tasks.TaskEvent.SYNC
+    t = alice.submit(name='watched', payload=b'secret')
+    seen = []
+    for s in streams:
+        event = next(e for e in s if e.kind == stubs.tasks.TaskEvent.CREATED)
+        seen.append((event.task.id, event.task.owner, event.task.spec.payload))
+        s.cancel()
+    assert seen == [(t.id, 'alice', b'secret'), (t.id, 'alice', b''), (t.id, 'alice', b'secret')]
+
+
 def test_queues(house):
     narrow = Caller(house.channel(), house.tokens['narrow'])
     assert narrow.submit(queue='b').owner == 'narrow'

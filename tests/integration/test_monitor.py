@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 
 import grpc
 import pytest
@@ -150,7 +151,8 @@ def test_what_is_counted(cluster, make_worker):
     after = wait_for(lambda: (lambda m: m if m['reins_dispatches_total'] == 4 else None)(metrics(cluster)), lambda: brief(cluster))
     assert after['reins_attempts_ended_total{outcome="succeeded"}'] == after['reins_tasks_ended_total{state="completed"}'] == 1
     assert after['reins_outcome_reports_total{verdict="recorded"}'] == 1
-    assert {name for name in set(after) ^ set(m) if 'reins_rpc_handled_total' not in name} == set(), 'the same series whatever happens'
+    grow = ('reins_rpc_handled_total{', 'reins_tasks{', 'reins_queue')
+    assert {name for name in set(after) ^ set(m) if not name.startswith(grow)} == set(), 'the same series whatever happens'
 
 
 def test_runs_again(cluster, make_worker):
@@ -161,6 +163,31 @@ def test_runs_again(cluster, make_worker):
     assert m['reins_take_backs_total{cause="refused"}'] == m['reins_attempts_ended_total{outcome="not_taken"}'] >= 1
     assert m['reins_dispatches_total'] == 1 + m['reins_redispatches_total'] and m['reins_task_queue_wait_seconds_count'] == 1
     assert m['reins_tasks_submitted_total'] == 1 and worker.dispatched
+
+
+def test_tasks_by_queue_and_state(make_cluster, make_worker):
+    """As the store has them: the first queues by name one by one, the others together."""
+    cluster = make_cluster({'metrics-queues': 2}).start()
+    worker = make_worker(cluster, slots=1, policy=hold, queues=['a'])
+    worker.wait_dispatch(cluster.submit(queue='a').id)
+    later = {'run_at': {'seconds': 4000000000}}
+    for queue, more in (('a', {}), ('b/1', later), ('b/1', {}), ('c', {}), ('c', later), ('d', {}), ('d', {})):
+        cluster.submit(queue=queue, **more)
+    cluster.admin.PauseQueue(stubs.admin.PauseQueueRequest(queue='d'), timeout=PATIENCE)
+    m = wait_for(lambda: (lambda m: m if 'reins_queues' in m else None)(metrics(cluster)), 'the counts')
+    found = {k: v for k, v in m.items() if k.startswith('reins_tasks{')}
+    expected = {'a': (1, 0, 1), 'b/1': (1, 1, 0), '(other)': (3, 1, 0)}
+    assert found == {f'reins_tasks{{queue="{queue}",state="{state}"}}': n for queue, counts in expected.items()
+                     for state, n in zip(('ready', 'delayed', 'running'), counts)}
+    assert m['reins_queues'] == 4 and m['reins_queue_paused{queue="a"}'] == 0 and m['reins_queue_paused{queue="(other)"}'] == 1
+    assert abs(m['reins_queue_oldest_ready_timestamp_seconds{queue="(other)"}'] - time.time()) < 120
+
+
+def test_tasks_are_not_counted(make_cluster):
+    cluster = make_cluster({'metrics-queues': 0}).start()
+    for _ in range(2):
+        assert not [k for k in metrics(cluster) if k.startswith(('reins_tasks{', 'reins_queue'))]
+        wait_for(lambda: metrics(cluster)['reins_http1_requests_total'] > 1, 'another page')
 
 
 def test_what_became_no_call(cluster):
@@ -200,7 +227,7 @@ def test_who_may_not(make_cluster, tmp_path):
     """Who shows no token, or one that is unknown."""
     tokens = tmp_path / 'tokens'
     tokens.write_text(f'token t0001 {"0" * 64} name=alice roles=admin\n')
-    cluster = make_cluster({'tokens-file': tokens}).start()
+    cluster = make_cluster({'tokens-file': tokens, 'open-metrics': 'true'}).start()
     for metadata, reason in (((), 'nothing_shown'), ((('authorization', f'Bearer reins_t0009_{"1" * 64}'),), 'unknown')):
         with pytest.raises(grpc.RpcError) as refused:
             cluster.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=PATIENCE, metadata=metadata)
@@ -231,7 +258,8 @@ def test_conventions(shared):
 
 def test_what_is_written_about_them(shared):
     """Each family is explained; alerts and dashboard ask for what there is."""
-    there = set(re.findall('^# TYPE ([a-z_0-9]+) ', get(shared, '/metrics')[1], re.M))
+    there = set(re.findall('^# TYPE ([a-z_0-9]+) ', wait_for(lambda: (lambda text: text if 'reins_tasks{' in text else None)(
+        get(shared, '/metrics')[1]), 'the counts'), re.M))
     documented = set(NAMES.findall((DOCS / 'operations.md').read_text()))
     assert there - documented == set(), 'not in docs/operations.md'
     parts = {f'{name}_{part}' for name in there for part in ('bucket', 'sum', 'count')}

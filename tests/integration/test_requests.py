@@ -308,15 +308,6 @@ def test_unknown_method(shared, path):
     assert refused(shared.channel().unary_unary(path), b"").code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_methods_of_later_versions(shared):
-    """They are in the .proto files and say what they are."""
-    for call, request in (
-        (lambda r, timeout: list(shared.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest()),
-        (shared.admin.ListQueues, stubs.admin.ListQueuesRequest()),
-    ):
-        assert refused(call, request).code() == grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_server_info(shared):
     info = shared.admin.GetServerInfo(stubs.admin.GetServerInfoRequest(), timeout=30)
     assert info.master_id == "m1" and info.incarnation >= 1 and info.store_id

@@ -34,6 +34,7 @@
 #define SIM_MASTERS 3
 #define SIM_MASTER_IDS 64 /* a master may come back under a new one */
 #define SIM_WORKERS 5
+#define SIM_QUEUES 3
 #define SIM_TASKS 40    /* what clients want done */
 #define SIM_ROWS 1024   /* rows tried: a repeated submit has a new id */
 #define SIM_RUNS 64
@@ -118,6 +119,7 @@ struct sim_store {
 	int64_t hello[SIM_WORKERS]; /* order of the Hello that became it, and how often that had been sent before */
 	int hello_sent[SIM_WORKERS];
 	bool drained[SIM_WORKERS];  /* the wish of an operator */
+	int64_t paused_at[SIM_QUEUES]; /* virtual time; 0: not paused */
 	int64_t detached_until[SIM_WORKERS]; /* by the database's clock */
 };
 
@@ -171,7 +173,10 @@ struct master {
 	int64_t listens_from, unseen, store_down_at;
 	bool told_up;            /* that the store is */
 	int64_t lease_since, hb_lost_at; /* it reaches the lease table; asked it in vain. Virtual time */
+	int64_t started_at;      /* virtual time */
+	bool pause_answered[SIM_QUEUES]; /* it was asked to pause it, has answered, and it is paused since */
 	/* what the core was told */
+	bool pause_told[SIM_QUEUES];
 	bool wished[SIM_WORKERS];
 	int64_t detached_until[SIM_WORKERS], detached_session[SIM_WORKERS]; /* virtual time */
 };
@@ -223,6 +228,7 @@ struct conn {
 	bool broken;             /* nothing passes any more */
 	bool closed[2];          /* by its [0] master, [1] worker: that one hears nothing of it any more */
 	int64_t last[2];         /* newest arrival in each direction: streams keep order */
+	int64_t behind[2];       /* until then something waits on its way */
 	int64_t at;              /* when it began */
 };
 

@@ -127,6 +127,17 @@ void check_before(struct sim *s, struct master *m, const struct core_event *ev, 
 	note_store(s, m, ev, n);
 }
 
+/* Nothing of a queue that is paused, once the master has answered so, or began since, or had long enough to find out. */
+static void check_pause(struct sim *s, const struct master *m, const struct core_effect *f)
+{
+	int row = row_of(&f->at.task), q = s->store.rows[row].t.queue[0] - 'a';
+	int64_t at = s->store.paused_at[q], before = s->now - 2 * SLOWEST;
+	bool listens = m->paused_until < before && m->listens_from < clock_at(&m->clock, before) && s->store.slow_until < before;
+	if (at && (m->pause_answered[q] || m->started_at > at || (at < before && listens)))
+		sim_violation(s, "%s sends row %d, of queue %c, which is paused for %.1f s%s", master_name(s, m), row, 'a' + q,
+			      (double)(s->now - at) / 1e9, m->pause_answered[q] ? ", as it has answered" : "");
+}
+
 void check_after(struct sim *s, struct master *m, const struct core_event *ev, int n, const struct drains_before *before)
 {
 	note_detached(s, m, ev, n);
@@ -137,6 +148,8 @@ void check_after(struct sim *s, struct master *m, const struct core_event *ev, i
 		int w = gives ? number_of(f->worker) : 0;
 		if (gives && before->was[w] && !before->off[w])
 			sim_violation(s, "row %d is given to %s, which an operator drains", row_of(&f->at.task), s->w[w].id);
+		if (f->type == CORE_DO_DISPATCH)
+			check_pause(s, m, f);
 		if (f->type == CORE_DO_TAKE_BACK && f->cause == CORE_CAUSE_WORKER_LOST)
 			check_take_back(s, m, f);
 	}

@@ -11,6 +11,8 @@
  *   sooner than a whole lease after that master was taken over
  *   a cancel reaches whoever holds the worker (looked at once, a while after the last fault)
  *   a worker that an operator drains is given nothing
+ *   nothing is dispatched from a paused queue after the master that paused it has answered, nor by one that began later, nor
+ *   by any that had long enough to find out
  *   who left its programs running loses none of them before the time that it asked for, exclusive ones excepted
  *   no worker holds more than it has slots and counted resources for, or what it can't run; nor one attempt twice
  *   no row of a session that stands runs nowhere, for longer than RunningTaskRecovery takes to find out

@@ -122,3 +122,41 @@ void operator_drain(struct sim *s, int w, bool on)
 	if (i >= 0)
 		master_learn_wish(s, &s->m[i], w, on);
 }
+
+/* ---- pauses ---- */
+
+static void on_pause(struct sim *s, struct msg *m)
+{
+	if (s->healed)
+		return;
+	int q = (int)rng_below(&s->pauses, SIM_QUEUES), i = master_any(s);
+	if (i >= 0) {
+		struct msg *ask = store_ask(s, &s->m[i], OP_PAUSE);
+		ask->index = q;
+		ask->ef.resumed = s->store.paused_at[q] != 0; /* the other way round */
+	}
+	sim_at(s, s->now + (int64_t)rng_below(&s->pauses, 8 * NS_PER_S), on_pause);
+}
+
+/* With chances of its own, so that the other histories are as they were without. */
+void operator_prepare(struct sim *s)
+{
+	rng_seed(&s->pauses, s->seed ^ UINT64_C(0x70617573));
+	if (rng_below(&s->pauses, 100) < 25)
+		sim_at(s, s->now + NS_PER_S, on_pause);
+}
+
+void operator_heal(struct sim *s)
+{
+	memset(s->store.paused_at, 0, sizeof(s->store.paused_at));
+	for (int i = 0; i < s->n_masters; i++)
+		memset(s->m[i].pause_answered, 0, sizeof(s->m[i].pause_answered));
+}
+
+void operator_paused(struct sim *s, struct master *m, const char *queue)
+{
+	int q = queue[0] - 'a';
+	m->pause_answered[q] = m->pause_told[q] && s->store.paused_at[q];
+	if (m->pause_answered[q])
+		sim_trace(s, "%s answers that %s is paused", master_name(s, m), queue);
+}

@@ -202,6 +202,7 @@ void fault_prepare(struct sim *s)
 		sim_at(s, s->now + sim_between(s, 5, 40) * NS_PER_S, on_alone)->index = (int)rng_below(&s->rng, (uint64_t)s->n_masters);
 	}
 	sim_at(s, s->now + NS_PER_S, on_fault)->gen = enabled;
+	operator_prepare(s);
 }
 
 void fault_heal(struct sim *s)
@@ -217,6 +218,7 @@ void fault_heal(struct sim *s)
 		if (!s->m[i].up)
 			master_start(s, i);
 	}
+	operator_heal(s);
 	for (int i = 0; i < s->n_workers; i++) {
 		s->w[i].refuse_percent = s->w[i].late_percent = 0;
 		operator_drain(s, i, false);

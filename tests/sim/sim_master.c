@@ -61,6 +61,9 @@ static void execute(struct sim *s, struct master *m, const struct core_effect *f
 	case CORE_DO_DROP:
 	case CORE_DO_WORKER_GONE:
 		return;
+	case CORE_DO_PAUSED:
+		operator_paused(s, m, f->queue);
+		return;
 	case CORE_DO_DETACHED:
 		ask = store_ask(s, m, OP_DETACHED);
 		ask->worker = number_of(f->worker);

@@ -19,11 +19,15 @@ uint64_t net_connect(struct sim *s, int worker, int master)
 	return s->n_conns;
 }
 
-/* What has to wait, comes again in its order. */
-static bool later(struct sim *s, struct msg *m, int64_t until)
+/* What has to wait, comes again in its order; what was sent behind it waits as long, also if the reason ends sooner than
+ * was foreseen. */
+static bool later(struct sim *s, struct msg *m, int to, int64_t until)
 {
+	struct conn *c = &s->conns[m->conn];
+	until = max_i64(until, c->behind[to]);
 	if (until <= s->now)
 		return false;
+	c->behind[to] = until;
 	sim_again(s, m, until, m->run);
 	return true;
 }
@@ -31,8 +35,8 @@ static bool later(struct sim *s, struct msg *m, int64_t until)
 static void on_to_master(struct sim *s, struct msg *m)
 {
 	const struct conn *c = &s->conns[m->conn];
-	if (c->broken || c->closed[0] || gone(s, c) || later(s, m, parted(s, c)) ||
-	    later(s, m, s->m[c->master].paused_until))
+	if (c->broken || c->closed[0] || gone(s, c) ||
+	    later(s, m, 0, max_i64(parted(s, c), s->m[c->master].paused_until)))
 		return;
 	struct msg *d = master_event(s, m->ev.type);
 	d->ev = m->ev;
@@ -58,7 +62,7 @@ static void on_to_worker(struct sim *s, struct msg *m)
 {
 	const struct conn *c = &s->conns[m->conn];
 	const struct sim_worker *w = &s->w[c->worker];
-	if (c->broken || c->closed[1] || later(s, m, parted(s, c)) || later(s, m, max_i64(w->agent_until, w->machine_until)))
+	if (c->broken || c->closed[1] || later(s, m, 1, max_i64(parted(s, c), max_i64(w->agent_until, w->machine_until))))
 		return;
 	worker_receive(s, c->worker, m->conn, &m->ef);
 }
@@ -75,7 +79,7 @@ void net_to_worker(struct sim *s, struct msg *m, int64_t at)
 static void on_told_master(struct sim *s, struct msg *m)
 {
 	const struct conn *c = &s->conns[m->conn];
-	if (gone(s, c) || c->closed[0] || later(s, m, parted(s, c)) || later(s, m, s->m[c->master].paused_until))
+	if (gone(s, c) || c->closed[0] || later(s, m, 0, max_i64(parted(s, c), s->m[c->master].paused_until)))
 		return;
 	struct msg *d = master_event(s, CORE_EV_PEER_GONE);
 	d->ev.peer = m->conn;
@@ -84,7 +88,7 @@ static void on_told_master(struct sim *s, struct msg *m)
 
 static void on_told_worker(struct sim *s, struct msg *m)
 {
-	if (!later(s, m, parted(s, &s->conns[m->conn])))
+	if (!later(s, m, 1, parted(s, &s->conns[m->conn])))
 		worker_conn_lost(s, s->conns[m->conn].worker, m->conn);
 }
 

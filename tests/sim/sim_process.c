@@ -130,6 +130,9 @@ void master_start(struct sim *s, int i)
 	m->listens_from = m->store_down_at = master_now(s, m);
 	m->unseen = 0;
 	m->told_up = true;       /* what a core takes for granted */
+	m->started_at = s->now;
+	memset(m->pause_answered, 0, sizeof(m->pause_answered));
+	memset(m->pause_told, 0, sizeof(m->pause_told));
 	memset(m->wished, 0, sizeof(m->wished));
 	memset(m->detached_until, 0, sizeof(m->detached_until));
 	memset(m->detached_session, 0, sizeof(m->detached_session));

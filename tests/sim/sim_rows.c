@@ -336,7 +336,12 @@ static void do_fill(struct sim *s, struct msg *m)
 
 static void do_queues(struct sim *s, struct msg *m)
 {
-	const char **at = list_new(m, ARRAY_LEN(queue_names), sizeof(*at));
+	struct core_paused *paused = list_new(m, ARRAY_LEN(queue_names), sizeof(*paused) + sizeof(char *));
+	const char **at = (const char **)(void *)(paused + ARRAY_LEN(queue_names));
+	m->ev.queues.paused = paused;
+	for (size_t q = 0; q < ARRAY_LEN(queue_names); q++)
+		if (s->store.paused_at[q])
+			paused[m->ev.queues.n_paused++] = (struct core_paused){ queue_names[q], "" };
 	m->ev.type = CORE_EV_QUEUES;
 	m->ev.queues.at = at;
 	m->ev.queues.ok = true;
@@ -529,6 +534,22 @@ static void do_retry(struct sim *s, struct msg *m, bool again)
 	m->ev.ready.n = 1;
 }
 
+static void do_pause(struct sim *s, struct msg *m)
+{
+	int q = m->index;
+	bool on = !m->ef.resumed;
+	m->ev.type = CORE_EV_TIME;
+	if (s->healed)
+		return;
+	sim_trace(s, "  store: %s %s", queue_names[q], on ? "is paused" : "goes on");
+	s->store.paused_at[q] = !on ? 0 : s->store.paused_at[q] ? s->store.paused_at[q] : s->now;
+	for (int i = 0; !on && i < s->n_masters; i++)
+		s->m[i].pause_answered[q] = false;
+	m->ev.type = CORE_EV_PAUSE;
+	m->ev.pause.queue = (struct core_paused){ queue_names[q], "" };
+	m->ev.pause.on = on;
+}
+
 void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 {
 	free(m->mem);
@@ -549,6 +570,7 @@ void rows_apply(struct sim *s, struct msg *m, int kind, bool again)
 	case CORE_DO_RUNS: do_runs(s, m); break;
 	case OP_CANCEL: do_cancel(s, m, again); break;
 	case OP_RETRY: do_retry(s, m, again); break;
+	case OP_PAUSE: do_pause(s, m); break;
 	case OP_OPEN: do_open(s, m); break;
 	case OP_BEAT: do_beat(s, m); break;
 	case OP_STARTED: do_started(s, m); break;

@@ -19,7 +19,7 @@ struct client_task {
 
 struct sim {
 	uint64_t seed;
-	struct rng rng;
+	struct rng rng, pauses;
 	int64_t now, end_at;
 	int64_t fault_gap;       /* the longest between two faults */
 	int64_t faults_end;      /* so long after the start */
@@ -147,9 +147,14 @@ void client_retry(struct sim *s, int task);
 /* At about the time when the program of this row ends. */
 void client_races(struct sim *s, int row, int64_t ends_at);
 void operator_drain(struct sim *s, int w, bool on);
+/* In some histories: queues are paused, and go on. */
+void operator_prepare(struct sim *s);
+void operator_heal(struct sim *s);
+/* The master has answered who asked it to pause this queue. */
+void operator_paused(struct sim *s, struct master *m, const char *queue);
 
 /* ---- sim_store.c ---- */
-enum { OP_CANCEL = 32, OP_RETRY, OP_OPEN, OP_BEAT, OP_STARTED, OP_DETACHED, OP_NEWS }; /* kinds beside the effects' types */
+enum { OP_CANCEL = 32, OP_RETRY, OP_PAUSE, OP_OPEN, OP_BEAT, OP_STARTED, OP_DETACHED, OP_NEWS }; /* kinds beside the effects' types */
 static inline int64_t store_wall(const struct sim *s) { return s->now + s->store.wall; }
 void store_init(struct sim *s);
 bool store_reachable(const struct sim *s, const struct master *m);

@@ -118,6 +118,8 @@ static void answered(struct sim *s, struct master *m, struct msg *x)
 		return;
 	default: break;
 	}
+	if (x->ev.type == CORE_EV_PAUSE)
+		m->pause_told[x->index] = x->ev.pause.on;
 	struct msg *d = master_event(s, x->ev.type);
 	d->ev = x->ev;
 	d->mem = x->mem;
@@ -245,7 +247,8 @@ void store_insert_direct(struct sim *s, struct master *m, int row)
 /* A statement that arrives though who sent it is gone, or has given up this connection. Nobody hears its answer. */
 static void on_late(struct sim *s, struct msg *x)
 {
-	if (!s->store.up)
+	/* A pause that comes late is told to nobody, and an operator looks whether it holds. */
+	if (!s->store.up || kind_of(x) == OP_PAUSE)
 		return;
 	sim_trace(s, "  store: a statement of a lost connection of %s arrives", master_name(s, &s->m[x->master]));
 	rows_apply(s, x, kind_of(x), false);

@@ -373,12 +373,13 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(ends_table), cmocka_unit_test(delay_of_the_row), cmocka_unit_test(retry_puts_back),
 	cmocka_unit_test(retry_names_the_attempt), cmocka_unit_test(retry_closes), cmocka_unit_test(retry_exclusive_waits),
 	cmocka_unit_test(attempt_fields), cmocka_unit_test(fields_after_adoption), cmocka_unit_test(cancel_keeps_the_reason),
-	cmocka_unit_test(list_with_attempts),
+	cmocka_unit_test(list_with_attempts), cmocka_unit_test(labels_as_bytes), cmocka_unit_test(list_against_model),
+	cmocka_unit_test(queue_pauses), cmocka_unit_test(queue_counts),
 	cmocka_unit_test(asks_are_kept), cmocka_unit_test(asks_of_retried), cmocka_unit_test(retried_never_expires),
 	cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
 	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
 	cmocka_unit_test(events_one_by_one), cmocka_unit_test(events_in_pages),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
-	cmocka_unit_test(events_tell_all),
+	cmocka_unit_test(events_tell_all), cmocka_unit_test(list_of_many_ready),
 };
 const size_t suite_n = ARRAY_LEN(suite_tests);

@@ -31,6 +31,12 @@ void list_leaves_out(void **state);
 void strays_pages(void **state);
 void strays_show_the_beat(void **state);
 void runs_by_attempt_and_worker(void **state);
+/* suite_list.c */
+void labels_as_bytes(void **state);
+void list_against_model(void **state);
+void list_of_many_ready(void **state);
+void queue_pauses(void **state);
+void queue_counts(void **state);
 /* suite_logs.c */
 void logs(void **state);
 void logs_gaps_and_tails(void **state);

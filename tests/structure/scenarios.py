@@ -1,5 +1,5 @@
-"""What docs/scenarios.md, docs/recovery.md and docs/availability.md name as file::function exists, each scenario is there
-once, and every row says what shows it.
+"""What docs/scenarios.md, docs/recovery.md, docs/availability.md and docs/protocol.md name as file::function exists, each
+scenario and each row of the protocol is there once, and every row says what shows it.
 
 A name with a path is code below the root, one without a file anywhere below tests/."""
 import ast
@@ -10,10 +10,11 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1])
 SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), 52, 53, 55)]
-DOCS = ('scenarios', 'recovery', 'availability')
+PROTOCOL = [*(f'1.{n}' for n in range(1, 35)), *(f'2.{n}' for n in range(1, 11))]
+DOCS = ('scenarios', 'recovery', 'availability', 'protocol')
 NAMED = re.compile(r'`([\w/.]+\.(?:c|py))::(\w+)`')
 tests = list((ROOT / 'tests').rglob('*.*'))
-faults, scenarios, names = [], [], set()
+faults, scenarios, protocol, names = [], [], [], set()
 
 
 @functools.cache
@@ -56,10 +57,13 @@ for doc in DOCS:
         row = re.match(r'S\d\d$', cells[0]) if cells else None
         if row:
             scenarios.append(cells[0])
+        if doc == 'protocol' and cells and re.match(r'\d+\.\d+$', cells[0]):
+            protocol.append(cells[0])
         shown = doc != 'availability' and cells and not set(line) <= set('|-') and cells[-1] != 'shown by'
         if shown and not NAMED.search(cells[-1]):
             faults.append(f'{where}: {cells[0]}: names no test')
 faults += [f'docs/scenarios.md: {s} is there {scenarios.count(s)} times' for s in SCENARIOS if scenarios.count(s) != 1]
 faults += [f'docs/scenarios.md: {s} is not expected' for s in scenarios if s not in SCENARIOS]
-print('\n'.join(faults) or f'{len(scenarios)} scenarios; {len(names)} names, and all exist')
+faults += [f'docs/protocol.md: {r} is there {protocol.count(r)} times' for r in {*PROTOCOL, *protocol} if protocol.count(r) != 1]
+print('\n'.join(faults) or f'{len(scenarios)} scenarios; {len(protocol)} rows of the protocol; {len(names)} names, and all exist')
 sys.exit(bool(faults))

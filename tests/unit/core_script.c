@@ -27,6 +27,7 @@ struct line { /* one event's words and the memory behind its lists */
 	bool runs[MAX_LIST];
 	const char *hashes[MAX_LIST];
 	const char *names[2][MAX_LIST];
+	struct core_paused paused[MAX_LIST];
 	char name_text[2][4096];
 	char custom[4096];
 	struct uuid ids[MAX_LIST];
@@ -253,6 +254,10 @@ static void parse_store_answer(struct script *s, struct line *l, struct core_eve
 		e->queues.ok = !has(l, "away");
 		e->queues.n = l->n > 1 && e->queues.ok ? names(l, 0, word(l, 1)) : 0;
 		e->queues.at = l->names[0];
+		e->queues.n_paused = opt(l, "paused") ? names(l, 1, opt(l, "paused")) : 0;
+		for (size_t i = 0; i < e->queues.n_paused; i++)
+			l->paused[i] = (struct core_paused){ l->names[1][i], "" };
+		e->queues.paused = l->paused;
 	} else if (strcmp(verb, "filled") == 0) {
 		e->type = CORE_EV_FILLED;
 		e->filled.queue = word(l, 1);
@@ -458,6 +463,10 @@ static bool parse(struct script *s, struct line *l, struct core_event *e)
 	} else if (strcmp(verb, "store") == 0 || strcmp(verb, "lease") == 0) {
 		e->type = verb[0] == 's' ? CORE_EV_STORE : CORE_EV_LEASE;
 		e->up = has(l, "up");
+	} else if (strcmp(verb, "pause") == 0) {
+		e->type = CORE_EV_PAUSE;
+		e->pause.queue = (struct core_paused){ word(l, 1), opt(l, "why") };
+		e->pause.on = !has(l, "off");
 	} else if (strcmp(verb, "wish") == 0) {
 		e->type = CORE_EV_DRAIN_WISH;
 		e->drain_wish.worker = word(l, 1);
@@ -550,6 +559,7 @@ static void say_effect(struct script *s, const struct core_effect *f)
 			say(s, "fill %s after %d/%d %d", f->queue, f->priority, (int)f->seq, f->limit);
 		break;
 	case CORE_DO_QUEUES: say(s, "queues"); break;
+	case CORE_DO_PAUSED: say(s, "paused %s", f->queue); break;
 	case CORE_DO_DUE: say(s, "due"); break;
 	case CORE_DO_EXPIRE: say(s, "expire"); break;
 	case CORE_DO_STRAYS: say(s, "strays after t%d", t); break;

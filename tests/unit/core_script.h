@@ -14,6 +14,7 @@
  *   hb p1 n=3 seen=1 held=t1/1
  *   outcome p1 t1/1 tok=7 ok|fail|back         recorded p1 t1/1 tok=7 recorded|duplicate|fenced|away [again] [in=5]
  *   taken t1/1 #1 pending|ended|fenced|away
+ *   pause a [off] [why=disks]      queues [a,b] [paused=a,c]
  *   queues a,b | queues away    filled a t1,t2 [end] | filled a away    due t1,t2 [next=5] | due away
  *   expired t1,t2 [next=5] | expired away
  *   strays w1#3:t1/1 [of=m2 inc=1 beat=5] [detached=9] [wish] | strays away  (without `of`: sessions of this master's id)

@@ -7,13 +7,17 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/auth/tokens.h"
+#include "common/base/clock.h"
+#include "common/log/log.h"
 #include "server/auth/access.h"
+#include "server/auth/audit.h"
 #include "server/auth/failures.h"
 
 #define D64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -256,6 +260,65 @@ static void failures_are_counted_by_address(void **state)
 	}
 }
 
+static const struct audit_line LINE = { "alice", "10.0.0.1:5", "reins.v1.TaskService/CancelTask", "task=\"x\"\n", "OK", "r-1" };
+
+static size_t file_size(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 ? (size_t)st.st_size : 0;
+}
+
+/* A disk that is full, then one that is not: bounded, and what was lost is told. */
+static void the_audit_is_bounded(void **state)
+{
+	char folder[] = "/tmp/reins-audit-XXXXXX", path[64], target[64], err[200];
+	struct audit *a;
+	struct loop *loop;
+	log_setup(LOG_SILENT, LOG_TEXT);
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/audit", folder);
+	snprintf(target, sizeof(target), "%s/target", folder);
+	assert_int_equal(symlink("/dev/full", path), 0);
+	assert_int_equal(loop_new(&loop), 0);
+	assert_int_equal(audit_new(loop, path, err, sizeof(err), &a), 0);
+	for (int i = 0; i < 20000; i++) {
+		audit_add(a, &LINE);
+		if (i % 1000 == 0)
+			loop_turn(loop, false);
+	}
+	struct audit_stats s = audit_stats(a);
+	assert_int_equal(s.lines, 20000);
+	assert_true(s.lost > 1000 && s.lost < 19000);
+	/* The file is another now. */
+	assert_true(unlink(path) == 0 && symlink(target, path) == 0);
+	assert_int_equal(audit_reopen(a, err, sizeof(err)), 0);
+	audit_add(a, &LINE); /* no room yet: what waits goes first */
+	loop_turn(loop, false);
+	assert_true(file_size(target) > AUDIT_BUFFER - 1000 && file_size(target) <= AUDIT_BUFFER);
+	audit_add(a, &LINE);
+	loop_turn(loop, false);
+	char tail[40] = "", want[40];
+	int fd = open(target, O_RDONLY);
+	assert_true(pread(fd, tail, sizeof(tail) - 1, (off_t)file_size(target) - 22) == 22);
+	close(fd);
+	snprintf(want, sizeof(want), "_before\":%lld}\n", (long long)s.lost + 1);
+	assert_non_null(strstr(tail, want));
+	size_t whole = file_size(target);
+	audit_add(a, &LINE);
+	loop_turn(loop, false);
+	size_t one = file_size(target) - whole;
+	assert_true(one > 100 && one < 300);
+	assert_true(unlink(path) == 0 && symlink("/nowhere/x", path) == 0);
+	assert_int_equal(audit_reopen(a, err, sizeof(err)), -EINVAL);
+	audit_add(a, &LINE); /* in the one of before */
+	audit_free(a);
+	assert_int_equal(file_size(target), whole + 2 * one);
+	loop_free(loop);
+	unlink(path);
+	unlink(target);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -269,6 +332,7 @@ int main(void)
 		cmocka_unit_test(a_token_in_a_file),
 		cmocka_unit_test(the_table_is_sorted_and_whole),
 		cmocka_unit_test(failures_are_counted_by_address),
+		cmocka_unit_test(the_audit_is_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/h2/h2.h"
 
 #define EMPTY "\0\0\0\0\0"
 
@@ -363,6 +364,97 @@ static void the_grace_of_an_old_connection_ends(void **state)
 	peer_done(&p);
 }
 
+/* ---- 1.24, 1.25: what our client makes of a server that is none of gRPC's ---- */
+
+struct other {
+	struct h2 *h2;
+	struct stream *s;
+	struct buf out;
+};
+
+static void on_other(void *arg, int events)
+{
+	struct other *o = arg;
+	uint8_t bytes[4096];
+	ssize_t n;
+	while ((n = stream_read(o->s, bytes, sizeof(bytes))) > 0)
+		assert_int_equal(h2_recv(o->h2, bytes, (size_t)n, 1), 0);
+}
+
+static void say_other(struct other *o)
+{
+	assert_int_equal(h2_pull(o->h2, &o->out, 65536, 1), 0);
+	struct iovec iov = { o->out.data + o->out.start, buf_len(&o->out) };
+	ssize_t n = buf_len(&o->out) ? stream_writev(o->s, &iov, 1) : 0;
+	if (n > 0)
+		buf_consume(&o->out, (size_t)n);
+}
+
+static void ready(void *arg) { ((struct rig *)arg)->ready = true; }
+static void closed(void *arg, const char *text) {}
+
+/* http 0: the stream is reset with the code. */
+static struct grpc_status status_of(int http, uint32_t reset)
+{
+	static const struct stream_events events = { .on_ready = on_other }, none;
+	struct rig r = { 0 };
+	struct other o;
+	struct h2_limits hl = { 16384, 100, 100, 65535, 65535, 0, 1 << 20 };
+	struct grpc_channel_config cfg = { .authority = "a", .on_ready = ready, .on_closed = closed, .arg = &r };
+	struct stream *client_end;
+	struct seen seen;
+	unsigned news;
+	grpc_limits_default(&cfg.limits);
+	assert_int_equal(loop_new(&r.loop), 0);
+	assert_int_equal(stream_pair(r.loop, 65536, &events, &o, &none, NULL, &o.s, &client_end), 0);
+	assert_int_equal(h2_new(H2_SERVER, &hl, &o.h2), 0);
+	buf_init(&o.out, 65536);
+	stream_want(o.s, LOOP_READ);
+	assert_int_equal(grpc_channel_adopt(r.loop, client_end, &cfg, &r.channel), 0);
+	seen_init(&seen, &r);
+	start(&seen, "/a/b", GRPC_CALL_UNARY, GRPC_NO_DEADLINE);
+	assert_int_equal(grpc_client_send(seen.call, "x", 1), 0);
+	struct h2_stream *s = NULL;
+	until(&r, (say_other(&o), s = s ? s : h2_next(o.h2, &news)));
+	char code[8];
+	snprintf(code, sizeof(code), "%d", http);
+	struct h2_header h[] = { { ":status", code, strlen(code), 0 } };
+	if (http)
+		h2_respond(s, h, 1, true);
+	else
+		h2_reset(s, reset);
+	until(&r, (say_other(&o), seen.done));
+	struct grpc_status st = seen.status;
+	seen_done(&seen);
+	grpc_channel_free(r.channel);
+	loop_turn(r.loop, false);
+	stream_close(o.s);
+	h2_free(o.h2);
+	buf_done(&o.out);
+	loop_turn(r.loop, false);
+	loop_free(r.loop);
+	return st;
+}
+
+static void a_server_without_grpc_status(void **state)
+{
+	static const int http[][2] = { { 400, STATUS_INTERNAL }, { 401, STATUS_UNAUTHENTICATED }, { 403, STATUS_PERMISSION_DENIED },
+				       { 404, STATUS_UNIMPLEMENTED }, { 415, STATUS_UNKNOWN }, { 429, STATUS_UNAVAILABLE },
+				       { 431, STATUS_INTERNAL }, { 500, STATUS_UNKNOWN }, { 502, STATUS_UNAVAILABLE },
+				       { 503, STATUS_UNAVAILABLE }, { 504, STATUS_UNAVAILABLE }, { 200, STATUS_UNKNOWN } };
+	static const int resets[][2] = { { H2_NO_ERROR, STATUS_INTERNAL }, { H2_PROTOCOL_ERROR, STATUS_INTERNAL },
+					 { H2_INTERNAL_ERROR, STATUS_INTERNAL }, { H2_REFUSED_STREAM, STATUS_UNAVAILABLE },
+					 { H2_CANCEL, STATUS_CANCELLED }, { H2_ENHANCE_YOUR_CALM, STATUS_RESOURCE_EXHAUSTED },
+					 { H2_INADEQUATE_SECURITY, STATUS_PERMISSION_DENIED } };
+	for (size_t i = 0; i < ARRAY_LEN(http); i++)
+		assert_int_equal(status_of(http[i][0], 0).code, http[i][1]);
+	for (size_t i = 0; i < ARRAY_LEN(resets); i++) {
+		struct grpc_status st = status_of(0, (uint32_t)resets[i][0]);
+		assert_int_equal(st.code, resets[i][1]);
+		assert_int_equal(st.unprocessed, resets[i][0] == H2_REFUSED_STREAM); /* only that may be sent again unasked */
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -379,6 +471,7 @@ int main(void)
 		cmocka_unit_test(too_many_pings),
 		cmocka_unit_test(an_old_connection_is_drained),
 		cmocka_unit_test(the_grace_of_an_old_connection_ends),
+		cmocka_unit_test(a_server_without_grpc_status),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

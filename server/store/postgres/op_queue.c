@@ -57,14 +57,25 @@ const struct pg_stmt pg_fill_stmts[1] = {{fill_sql, "4t484", build_fill, read_fi
 static const char queues_sql[] =
 	"WITH RECURSIVE q AS ((SELECT queue FROM ready ORDER BY queue LIMIT 1) UNION ALL "
 	"SELECT (SELECT r.queue FROM ready r WHERE r.queue > q.queue ORDER BY r.queue LIMIT 1) FROM q WHERE q.queue IS NOT NULL) "
-	"SELECT queue FROM q WHERE queue IS NOT NULL LIMIT 100000";
+	"SELECT queue, NULL FROM (SELECT queue FROM q WHERE queue IS NOT NULL LIMIT 100000) q UNION ALL "
+	"SELECT name, coalesce(reason, '') FROM queue WHERE paused_at IS NOT NULL";
 
 static bool build_nothing(struct pg_batch *b, struct pg_params *ps) { return true; }
 
 static int read_queues(struct pg_batch *b, const PGresult *r)
 {
 	struct store_queues *o = container_of(b->ops[0], struct store_queues, op);
-	size_t n = (size_t)PQntuples(r), text = 0;
+	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	size_t all = (size_t)PQntuples(r), n = 0, text = 0;
+	while (n < all && pg_is_null(r, (int)n, 1))
+		n++;
+	o->ret_n_paused = all - n;
+	o->ret_paused = store_mem_get(mem, (all - n + 1) * sizeof(*o->ret_paused));
+	for (size_t i = n; i < all; i++)
+		o->ret_paused[i - n] = (struct core_paused){
+			store_mem_copy(mem, PQgetvalue(r, (int)i, 0), (size_t)PQgetlength(r, (int)i, 0)),
+			store_mem_copy(mem, PQgetvalue(r, (int)i, 1), (size_t)PQgetlength(r, (int)i, 1)),
+		};
 	for (size_t i = 0; i < n; i++)
 		text += (size_t)PQgetlength(r, (int)i, 0) + 1;
 	free(o->ret_names);

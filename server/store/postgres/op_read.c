@@ -5,9 +5,9 @@
 #include "server/store/postgres/pg_view.h"
 
 static const char get_sql[] =
-	"SELECT i.ord, " PG_VIEW("coalesce(a.n, 1) = 1", "t.spec", "e.result")
+	"SELECT i.ord, " PG_VIEW("coalesce(a.n, 1) = 1", "CASE WHEN i.basic THEN coalesce(t.list_spec, t.spec) ELSE t.spec END", "CASE WHEN NOT i.basic THEN e.result END")
 	", " PG_FORMER_COLUMNS ", a.attempt = p.attempt AND p.open_worker IS NOT NULL "
-	"FROM unnest($1::int4[], $2::uuid[]) AS i(ord, id) CROSS JOIN LATERAL "
+	"FROM unnest($1::int4[], $2::uuid[], $3::bool[]) AS i(ord, id, basic) CROSS JOIN LATERAL "
 	"(SELECT t.* FROM task t WHERE t.id = i.id OFFSET 0) t " PG_VIEW_JOINS PG_FORMER("t.id") "ORDER BY i.ord, a.attempt";
 
 static struct store_get *get_at(struct pg_batch *b, size_t i) { return container_of(b->ops[i], struct store_get, op); }
@@ -17,6 +17,7 @@ static bool build(struct pg_batch *b, struct pg_params *ps)
 	for (size_t i = 0; i < b->n; i++) {
 		pg_int4(ps, 0, (int32_t)i);
 		pg_uuid(ps, 1, get_at(b, i)->id.b);
+		pg_bool(ps, 2, get_at(b, i)->basic);
 	}
 	return true;
 }
@@ -50,4 +51,4 @@ static int read(struct pg_batch *b, const PGresult *r)
 	return row == n ? 0 : -EPROTO;
 }
 
-const struct pg_stmt pg_get_stmts[1] = {{get_sql, "4u", build, read}};
+const struct pg_stmt pg_get_stmts[1] = {{get_sql, "4ub", build, read}};

@@ -180,6 +180,8 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_WORKER_GONE] = {STMTS(worker_gone), .kept = true, .key = worker_gone_key, .order = worker_gone_order},
 	[STORE_DETACHED] = {STMTS(detached), .kept = true, .key = detached_key, .order = detached_order},
 	[STORE_DRAIN] = {STMTS(drain), .key = drain_key, .order = drain_order},
+	[STORE_QUEUE_LIST] = {STMTS(queue_list), .reads = true, .max_ops = 1},
+	[STORE_PAUSE] = {STMTS(pause), .in_order = true, .max_ops = 1},
 	[STORE_MASTER_OPEN] = {STMTS(master_open), .max_ops = 1},
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
 	[STORE_TAKE_OVER] = {STMTS(take_over), .key = take_over_key, .order = take_over_order},

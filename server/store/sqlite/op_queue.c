@@ -11,6 +11,8 @@ static const char fill_sql[] =
 	"SELECT " SQ_CORE " FROM ready WHERE queue = ? AND (neg_priority, seq) > (?, ?) ORDER BY neg_priority, seq LIMIT ?";
 /* From one queue's name to the next one's: reads as many rows as there are queues. */
 static const char next_queue_sql[] = "SELECT queue FROM ready WHERE queue > ? ORDER BY queue LIMIT 1";
+static const char paused_count_sql[] = "SELECT count(*) FROM queue WHERE paused_us IS NOT NULL";
+static const char paused_sql[] = "SELECT name, coalesce(reason, '') FROM queue WHERE paused_us IS NOT NULL";
 static const char due_sql[] = "SELECT " SQ_CORE " FROM delayed WHERE due_us <= ? ORDER BY due_us LIMIT ?";
 #define EXPIRED(table) "SELECT " SQ_CORE " FROM " table " WHERE expires_us <= ? ORDER BY expires_us LIMIT ?"
 static const char expired_ready_sql[] = EXPIRED("ready");
@@ -69,6 +71,21 @@ static char **names_of(const char *text, size_t len, size_t n)
 	return names;
 }
 
+static void read_paused(struct sq_db *db, struct store_queues *o)
+{
+	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
+	size_t n = 0;
+	sqlite3_stmt *q = sq_begin(db, paused_count_sql);
+	if (sq_row(db, q))
+		n = (size_t)sq_int(q, 0);
+	sq_end(q);
+	o->ret_n_paused = 0;
+	o->ret_paused = store_mem_get(mem, (n + 1) * sizeof(*o->ret_paused));
+	q = sq_begin(db, paused_sql);
+	while (sq_row(db, q))
+		o->ret_paused[o->ret_n_paused++] = (struct core_paused){ sq_text_copy(q, 0, mem), sq_text_copy(q, 1, mem) };
+}
+
 void sq_queues_run(struct sq_ctx *x, struct store_op *op)
 {
 	struct store_queues *o = container_of(op, struct store_queues, op);
@@ -93,6 +110,8 @@ void sq_queues_run(struct sq_ctx *x, struct store_op *op)
 		}
 		n++;
 	}
+	if (!db->rc)
+		read_paused(db, o);
 	if (!db->rc) {
 		o->ret_names = names_of((const char *)buf_head(&text), buf_len(&text), n);
 		o->ret_n = o->ret_names ? n : 0;

@@ -1,11 +1,10 @@
-/* GET and LIST: tasks as people see them, out of the four tables.  They run on a connection of their own, each in one
- * snapshot, and see whatever was answered before they were submitted. */
+/* GET: a task as people see it, out of the four tables; op_list.c reads its rows here too.  Both run on a connection of their own,
+ * each in one snapshot, and see whatever was answered before they were submitted. */
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
 
 #define ATTEMPTS_MAX 200 /* the newest */
-#define ROW_COST 200
 
 #define VIEW(spec, result)                                                                                          \
 	"SELECT t.id, t.seq, t.neg_priority, coalesce(e.attempt, r.attempt, p.attempt, d.attempt, 0), "             \
@@ -29,27 +28,13 @@ enum {
 };
 
 static const char get_sql[] = VIEW("t.spec", "e.result") "task t" JOINS "WHERE t.id = ?";
+static const char basic_sql[] = VIEW("coalesce(t.list_spec, t.spec)", "NULL") "task t" JOINS "WHERE t.id = ?";
 static const char attempts_sql[] =
 	"SELECT * FROM (SELECT attempt, worker, outcome, dispatched_us, started_us, finished_us, exit_code, signal, log_end, error, "
 	"instance, session, lease_ns, devices, cause, oom_killed, log_dropped FROM attempt WHERE task_id = ? ORDER BY attempt DESC LIMIT ?) ORDER BY attempt";
 
-/* First which rows: ?1 below this id, ?2 queue or null, ?3 states or 0, ?4 as many and one more.  Then one by one, so
- * that no wide row is read, or sorted, beyond the bytes asked for. */
-#define IN_QUEUE(x) "(?2 IS NULL OR " x ".queue = ?2) "
-static const char any_sql[] =
-	"SELECT t.seq FROM task t LEFT JOIN ended e ON e.seq = t.seq LEFT JOIN running r ON r.task_id = t.id WHERE t.id < ?1 AND "
-	IN_QUEUE("t") "AND (?3 = 0 OR ?3 & (1 << CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL THEN 2 ELSE 1 "
-	"END)) ORDER BY t.id DESC LIMIT ?4";
-static const char running_sql[] =
-	"SELECT r.seq FROM running r WHERE r.task_id < ?1 AND " IN_QUEUE("r") "AND ?3 IS NOT NULL ORDER BY r.task_id DESC LIMIT ?4";
-static const char pending_sql[] =
-	"SELECT p.seq FROM (SELECT task_id, seq, queue FROM ready UNION ALL SELECT task_id, seq, queue FROM delayed) p "
-	"WHERE p.task_id < ?1 AND " IN_QUEUE("p") "AND ?3 IS NOT NULL ORDER BY p.task_id DESC LIMIT ?4";
-static const char badly_sql[] =
-	"SELECT e.seq FROM ended e CROSS JOIN task t ON t.seq = e.seq WHERE e.state <> 3 AND e.task_id < ?1 AND "
-	"?3 & (1 << e.state) AND " IN_QUEUE("t") "ORDER BY e.task_id DESC LIMIT ?4";
-static const char row_sql[] = VIEW("CASE WHEN ?1 THEN t.spec ELSE coalesce(t.list_spec, t.spec) END",
-				   "CASE WHEN ?1 THEN e.result END") "task t" JOINS "WHERE t.seq = ?2";
+static const char row_sql[] = VIEW("CASE WHEN ?2 THEN x'' WHEN ?1 THEN t.spec ELSE coalesce(t.list_spec, t.spec) END",
+				   "CASE WHEN ?1 THEN e.result END") "task t" JOINS "WHERE t.seq = ?3";
 
 static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, struct store_mem **mem)
 {
@@ -166,7 +151,7 @@ void sq_get_run(struct sq_ctx *x, struct store_op *op)
 	struct store_get *o = container_of(op, struct store_get, op);
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	struct sq_db *db = &x->db;
-	sqlite3_stmt *q = sq_begin(db, get_sql);
+	sqlite3_stmt *q = sq_begin(db, o->basic ? basic_sql : get_sql);
 	sq_bind_uuid(db, &o->id);
 	o->ret_found = sq_row(db, q);
 	if (!o->ret_found)
@@ -175,73 +160,18 @@ void sq_get_run(struct sq_ctx *x, struct store_op *op)
 	read_attempts(db, q, &o->ret_task, mem);
 }
 
-static uint32_t bit(enum store_state s) { return UINT32_C(1) << s; }
-
-/* Which table drives the search: few running, pending or failed tasks among millions of others are found through
- * their own. */
-static const char *way(const struct store_list *o)
+bool sq_view_read(struct sq_db *db, int64_t seq, bool full, bool bare, struct store_task *t, struct store_mem **mem)
 {
-	if (o->states == bit(STORE_RUNNING))
-		return running_sql;
-	if (o->states == bit(STORE_PENDING))
-		return pending_sql;
-	if (o->states && !(o->states & ~(bit(STORE_FAILED) | bit(STORE_CANCELLED))))
-		return badly_sql;
-	return any_sql;
-}
-
-static size_t size_of(const struct store_task *t)
-{
-	size_t n = ROW_COST + (t->spec ? t->spec->len : 0) + t->result.len + t->error.len;
-	for (size_t i = 0; i < t->n_attempts; i++)
-		n += ROW_COST + t->attempts[i].error.len;
-	return n;
-}
-
-/* The seqs of at most limit + 1 rows. */
-static int64_t *find(struct sq_db *db, const struct store_list *o, size_t limit, size_t *ret_n)
-{
-	static const struct uuid last = {{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}};
-	int64_t *seqs = calloc(limit + 1, sizeof(*seqs));
-	*ret_n = 0;
-	if (!seqs) {
-		sq_db_no_memory(db);
-		return NULL;
-	}
-	sqlite3_stmt *q = sq_begin(db, way(o));
-	sq_bind_uuid(db, o->after ? &o->after_id : &last);
-	sq_bind_text(db, o->queue);
-	sq_bind_int(db, o->states & 0xff);
-	sq_bind_int(db, (int64_t)limit + 1);
-	while (sq_row(db, q))
-		seqs[(*ret_n)++] = sq_int(q, 0);
-	return seqs;
-}
-
-void sq_list_run(struct sq_ctx *x, struct store_op *op)
-{
-	struct store_list *o = container_of(op, struct store_list, op);
-	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
-	struct sq_db *db = &x->db;
-	size_t limit = o->limit > 0 ? (size_t)o->limit : 0, n;
-	int64_t left = o->max_bytes > 0 ? o->max_bytes : INT64_MAX;
-	_cleanup_free_ int64_t *seqs = find(db, o, limit, &n);
-	size_t most = min_sz(n, limit);
-	o->ret_n = 0;
-	o->ret_tasks = most ? store_mem_get(mem, most * sizeof(*o->ret_tasks)) : NULL;
-	while (o->ret_n < most && left > 0) {
-		sqlite3_stmt *q = sq_begin(db, row_sql);
-		sq_bind_int(db, o->full);
-		sq_bind_int(db, seqs[o->ret_n]);
-		if (!sq_row(db, q))
-			break;
-		struct store_task *t = &o->ret_tasks[o->ret_n++];
-		read_view(db, q, t, mem);
-		if (o->full)
-			read_attempts(db, q, t, mem);
-		else
-			sq_end(q);
-		left -= (int64_t)size_of(t);
-	}
-	o->ret_more = o->ret_n < n;
+	sqlite3_stmt *q = sq_begin(db, row_sql);
+	sq_bind_int(db, full);
+	sq_bind_int(db, bare);
+	sq_bind_int(db, seq);
+	if (!sq_row(db, q))
+		return false;
+	read_view(db, q, t, mem);
+	if (full)
+		read_attempts(db, q, t, mem);
+	else
+		sq_end(q);
+	return true;
 }

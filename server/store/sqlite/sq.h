@@ -84,10 +84,14 @@ int64_t sq_metrics_last(struct sq_db *logs, const struct core_attempt *at);
 void sq_metrics_run(struct sq_ctx *x, struct store_op *op);
 void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op);
 void sq_get_run(struct sq_ctx *x, struct store_op *op);
+/* The row of a task as people see it. False: there is none, or an error, which sticks. */
+bool sq_view_read(struct sq_db *db, int64_t seq, bool full, bool bare, struct store_task *t, struct store_mem **mem);
 void sq_workers_run(struct sq_ctx *x, struct store_op *op);
 void sq_worker_gone_run(struct sq_ctx *x, struct store_op *op);
 void sq_detached_run(struct sq_ctx *x, struct store_op *op);
 void sq_drain_run(struct sq_ctx *x, struct store_op *op);
+void sq_queue_list_run(struct sq_ctx *x, struct store_op *op);
+void sq_pause_run(struct sq_ctx *x, struct store_op *op);
 void sq_events_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);

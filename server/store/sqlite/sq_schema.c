@@ -93,12 +93,20 @@ static const char tasks_3[] =
 static const char tasks_4[] =
 	"CREATE TABLE event (number INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, changes BLOB NOT NULL) STRICT;";
 
+/* As in the schema for Postgres, version 5. */
+static const char tasks_5[] =
+	"CREATE INDEX task_queue ON task (queue, id);"
+	"CREATE INDEX task_name ON task (name, id) WHERE name IS NOT NULL;"
+	"CREATE INDEX delayed_queue ON delayed (queue);"
+	"CREATE TABLE queue (name TEXT NOT NULL PRIMARY KEY, paused_us INTEGER, reason TEXT) STRICT, WITHOUT ROWID;"
+	"CREATE INDEX queue_paused ON queue (name) WHERE paused_us IS NOT NULL;";
+
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[4];
+	const char *migrations[5];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 4, {tasks_1, tasks_2, tasks_3, tasks_4}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 5, {tasks_1, tasks_2, tasks_3, tasks_4, tasks_5}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
