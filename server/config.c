@@ -133,7 +133,7 @@ static const struct setting table[] = {
 
 const struct settings_program server_settings = {
 	.name = "reinsd",
-	.summary = "reinsd is the master of Reins: it takes tasks over gRPC, keeps them in the store and\n"
+	.summary = "reinsd is the master of Reins: it takes tasks over gRPC and as JSON, keeps them in the store and\n"
 		   "dispatches them to workers. It makes and upgrades its schema by itself.",
 	.usage = "reinsd [flags]",
 	.examples = "For example:\n"
