@@ -1,5 +1,4 @@
-/* gRPC-Web, binary: gRPC whose trailers are one more frame of the body, so that browsers can read them. Browsers have no
- * streams of requests; buf curl has, and asks for reflection by one. */
+/* gRPC-Web, binary: gRPC whose trailers are one more frame of the body, so that browsers can read them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +56,7 @@ static void end(struct reply *r, const struct refusal *refusal)
 const struct dialect dialect_web = {
 	.type = "application/grpc-web+proto",
 	.protocol = GRPC_PROTOCOL_WEB,
-	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM | 1 << GRPC_BIDI,
+	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM | 1 << GRPC_BIDI, /* browsers have no streams of requests, buf has */
 	.enveloped = true,
 	.reads_to_end = true,
 	.timeout = "grpc-timeout",

@@ -26,6 +26,8 @@ struct rpc {
 	struct loop_timer rights_timer; /* rights.c, as the next */
 	int64_t rights_mono_ns;
 	struct list sessions;  /* struct session */
+	int64_t held_bytes;    /* of logs, metrics and outcomes of all sessions, that wait for the store */
+	int64_t windows;       /* what sessions were told that they may have on the way */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
 	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
