@@ -21,7 +21,8 @@ static const struct setting table[] = {
 
 static const struct settings_program program = {
 	.name = "reins retry",
-	.summary = "Puts FAILED or CANCELLED tasks back to PENDING; their attempts are kept, and counted from 0 again.\n"
+	.summary = "Puts FAILED or CANCELLED tasks back to PENDING, to start at once, also before their --run-at; their attempts\n"
+		   "are kept, and counted from 0 again.\n"
 		   "Without ids: all that the flags say, failed and cancelled ones if no state is named.",
 	.usage = "reins retry [flags] [TASK-ID...]",
 	.examples = "For example:\n"

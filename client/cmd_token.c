@@ -43,8 +43,8 @@ static const struct settings_program program = {
 	.summary = "Makes a token, which is printed once and kept nowhere, and the line for reinsd's --tokens-file,\n"
 		   "which holds no secret. `list` shows the file's entries, `revoke ID…` takes some away.",
 	.usage = "reins token new --name NAME --role ROLE[,ROLE…] [flags]\n"
-		 "  reins token list --file FILE\n"
-		 "  reins token revoke ID… --file FILE",
+		 "reins token list --file FILE\n"
+		 "reins token revoke ID… --file FILE",
 	.examples = "For example:\n"
 		    "  reins token new --name alice --role submitter --file /etc/reins/tokens\n"
 		    "  reins token new --name gpu-1 --role worker --expires 90d --file /etc/reins/tokens\n",

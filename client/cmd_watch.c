@@ -27,7 +27,7 @@ static const struct setting table[] = {
 	  .help = "In this state before or after the change: pending, running, completed, failed or cancelled.", .group = "Which" },
 	{ "queue", SETTING_STRING, offsetof(struct conf, queue), "QUEUE", .help = "Of this queue." },
 	{ "name", SETTING_STRING, offsetof(struct conf, name), "NAME", .help = "With this name." },
-	{ "label", SETTING_LIST, offsetof(struct conf, labels), "KEY=VALUE", .help = "With this label; may be repeated." },
+	{ "label", SETTING_LIST, offsetof(struct conf, labels), "KEY=VALUE", .help = "With this label; of several, with all." },
 	{ "worker", SETTING_STRING, offsetof(struct conf, worker), "ID", .help = "Whose attempt is on this worker, before or after the change." },
 	{ "owner", SETTING_STRING, offsetof(struct conf, owner), "NAME", .help = "Submitted by this one." },
 	{ "cursor", SETTING_STRING, offsetof(struct conf, cursor), "CURSOR",

@@ -25,7 +25,8 @@ static void print_help(void)
 		 "  reins dev                           in one terminal, and in another:\n"
 		 "  reins submit --wait -- echo hello\n\n"
 		 "`reins COMMAND --help` shows the flags.  The server is --server or REINS_SERVER\n"
-		 "(default http://127.0.0.1:7346), the token REINS_TOKEN.\n\n"
+		 "(default http://127.0.0.1:7346), the token REINS_TOKEN or in the\n"
+		 "file REINS_TOKEN_FILE.\n\n"
 		 "Exit codes: 0 done, the task's own with --wait (128 + n: ended by signal n),\n"
 		 "64 wrong usage, 69 server unavailable, 77 denied, 124 timed out,\n"
 		 "130 interrupted, 1 anything else.");

@@ -52,10 +52,10 @@ static struct grpc_call *answer_other(struct grpc_server *srv, struct reply *r, 
 		return answer_http(srv, r, "404", NULL, srv->cfg.http1 ? http1_server_about(srv->cfg.http1) : "nothing is here");
 	if (!verb || strcmp(verb, "POST") != 0)
 		return answer_http(srv, r, "405", entry && entry->method->safe ? &both : &post, "methods are called by POST, those that only read "
-				   "by GET too");
+				   "by GET too: ?encoding=json&message={}");
 	if (!entry)
 		return answer_http(srv, r, "404", NULL, "no such method");
-	return answer_http(srv, r, "415", &types, "the content type is none of those in accept-post");
+	return answer_http(srv, r, "415", &types, "the content type is none of " TYPES);
 }
 
 /* False: answered. What a method can't be called by. */

@@ -136,6 +136,8 @@ int endpoint_parse(const char *text, uint16_t default_port, struct endpoint *ret
 		s += n;
 		break;
 	}
+	if (strchr(s, ','))
+		return complain(ret_err, err_cap, "one address is wanted, not several");
 	if (strstr(s, "://"))
 		return complain(ret_err, err_cap, "unknown scheme; http, https, tls and unix are known");
 	size_t n = strlen(s);

@@ -119,6 +119,19 @@ static void common_entries(struct help *h, const struct settings_program *prog)
 	end_line(h);
 }
 
+/* A line for each way to call it. */
+static void usage(struct help *h, const char *lines)
+{
+	put(h, "Usage: ", 7);
+	h->column = 7;
+	_cleanup_free_ char *copy = xstrdup(lines);
+	char *rest = copy;
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		wrap(h, 7, line);
+		end_line(h);
+	}
+}
+
 char *settings_help(const struct settings_program *prog)
 {
 	struct help h = { 0 };
@@ -126,10 +139,7 @@ char *settings_help(const struct settings_program *prog)
 	wrap(&h, 0, prog->summary);
 	end_line(&h);
 	end_line(&h);
-	put(&h, "Usage: ", 7);
-	h.column = 7;
-	wrap(&h, 7, prog->usage);
-	end_line(&h);
+	usage(&h, prog->usage);
 	if (prog->examples) {
 		end_line(&h);
 		put(&h, prog->examples, strlen(prog->examples));

@@ -55,6 +55,8 @@ static void refuses(void **state)
 		{ ":80", "missing" },
 		{ "http://", "missing" },
 		{ "h:", "port" },
+		{ "h:1,i:2", "one address" },
+		{ "https://h:1,https://i:2", "one address" },
 		{ "h:65536", "port" },
 		{ "h:-1", "port" },
 		{ "h:+1", "port" },

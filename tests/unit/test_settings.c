@@ -38,7 +38,7 @@ static const struct setting table[] = {
 };
 
 static const struct settings_program prog = {
-	.name = "reinsd", .summary = "The master of Reins.", .usage = "reinsd [flags]",
+	.name = "reinsd", .summary = "The master of Reins.", .usage = "reinsd [flags]\nreinsd do ID",
 	.table = table, .n = ARRAY_LEN(table), .env = true,
 	.examples = "For example:\n  reinsd   --as it stands\n",
 };
@@ -289,7 +289,7 @@ static void help(void **state)
 			fail_msg("--%s is not in the help", table[i].name);
 	}
 	assert_non_null(strstr(text, "The master of Reins."));
-	assert_non_null(strstr(text, "Usage: reinsd [flags]\n"));
+	assert_non_null(strstr(text, "Usage: reinsd [flags]\n       reinsd do ID\n"));
 	assert_non_null(strstr(text, "\nFor example:\n  reinsd   --as it stands\n\n"));
 	assert_non_null(strstr(text, "\nNetwork:\n"));
 	assert_non_null(strstr(text, "\nWork:\n"));
