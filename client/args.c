@@ -13,6 +13,7 @@ static const struct {
 } letters[] = {
 	{ "-o", "--output" },
 	{ "-f", "--follow" },
+	{ "-l", "--label-selector" },
 };
 
 static const struct {
@@ -25,7 +26,7 @@ static const struct {
 /* Does this flag take the next word as its value? */
 static bool takes_value(const char *arg, const struct setting *table, size_t n)
 {
-	if (!strcmp(arg, "-o") || !strcmp(arg, "--config"))
+	if (!strcmp(arg, "-o") || !strcmp(arg, "-l") || !strcmp(arg, "--config"))
 		return true;
 	for (size_t i = 0; i < n; i++)
 		if (!strncmp(arg, "--", 2) && !strcmp(arg + 2, table[i].name))

@@ -75,7 +75,7 @@ struct command {
 };
 
 extern const struct command cmd_submit, cmd_status, cmd_list, cmd_logs, cmd_metrics, cmd_wait, cmd_watch, cmd_cancel, cmd_retry, cmd_workers,
-	cmd_queues, cmd_drain, cmd_ping, cmd_token, cmd_dev;
+	cmd_queues, cmd_pause, cmd_resume, cmd_drain, cmd_ping, cmd_token, cmd_dev;
 
 /* Unary; on failure the message is printed and the exit code returned, else 0 and the reply for pb_free. */
 int cli_call(struct cli *cli, const struct client_method *m, const void *request, void **ret_reply) MUST_CHECK;

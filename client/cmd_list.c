@@ -3,29 +3,25 @@
 #include <string.h>
 
 #include "client/cli.h"
+#include "client/filter.h"
 #include "client/show.h"
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
 
 #define PAGE_MAX 1000
-#define STATES_MAX 8
 
 struct conf {
 	struct common_conf common;
-	struct setting_list states;
-	char *queue, *name, *worker, *page_token;
+	struct filter_conf which;
+	char *page_token;
 	int64_t limit;
 	bool all;
 };
 
 static const struct setting table[] = {
-	{ "state", SETTING_LIST, offsetof(struct conf, states), "STATE", .split = true,
-	  .help = "pending, running, completed, failed or cancelled.", .group = "Which" },
-	{ "queue", SETTING_STRING, offsetof(struct conf, queue), "QUEUE", .help = "Of this queue." },
-	{ "name", SETTING_STRING, offsetof(struct conf, name), "NAME", .help = "With this name." },
-	{ "worker", SETTING_STRING, offsetof(struct conf, worker), "ID", .help = "Whose newest attempt is on this worker." },
-	{ "limit", SETTING_INT, offsetof(struct conf, limit), NULL, "50", 1, 1000000, .help = "At most so many." },
+	FILTER_SETTINGS(struct conf, which),
+	{ "limit", SETTING_INT, offsetof(struct conf, limit), NULL, "50", 1, 1000000, .help = "At most so many, newest first." },
 	{ "all", SETTING_BOOL, offsetof(struct conf, all), .help = "All of them, whatever --limit says." },
 	{ "page-token", SETTING_STRING, offsetof(struct conf, page_token), "TOKEN",
 	  .help = "Go on where a list with the same filters ended, as it said." },
@@ -36,6 +32,9 @@ static const struct settings_program program = {
 	.name = "reins list",
 	.summary = "Lists tasks, the newest first.",
 	.usage = "reins list [flags]",
+	.examples = "For example:\n"
+		    "  reins list --state failed --since 2d\n"
+		    "  reins list -l 'team=vision,gpu in (a100,h100),!test' --all -o json\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
 };
@@ -92,27 +91,12 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 {
 	const struct conf *conf = conf_p;
 	Reins__V1__ListTasksRequest req = REINS__V1__LIST_TASKS_REQUEST__INIT;
-	Reins__V1__TaskFilter filter = REINS__V1__TASK_FILTER__INIT;
-	Reins__V1__Task__State states[STATES_MAX];
+	struct filter_args which;
 	(void)args;
 	(void)n_before;
-	if (!cli_wants(cli, n_args, 0, ""))
+	if (!cli_wants(cli, n_args, 0, "") || filter_make(cli, &conf->which, &which))
 		return EXIT_USAGE;
-	if (conf->states.len > STATES_MAX)
-		return cli_usage(cli, "--state is given more than %d times", STATES_MAX);
-	for (size_t i = 0; i < conf->states.len; i++)
-		if (show_parse_state(conf->states.at[i], &states[i]) < 0)
-			return cli_usage(cli, "--state %.40s: pending, running, completed, failed and cancelled are known",
-					 conf->states.at[i]);
-	filter.states = states;
-	filter.n_states = conf->states.len;
-	if (conf->queue)
-		filter.queue = conf->queue;
-	if (conf->name)
-		filter.name = conf->name;
-	if (conf->worker)
-		filter.worker_id = conf->worker;
-	req.filter = &filter;
+	req.filter = &which.filter;
 	if (conf->page_token)
 		req.page_token = conf->page_token;
 	struct listing l = { .cli = cli, .table = show_task_table(), .left = conf->limit };

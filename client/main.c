@@ -11,7 +11,7 @@
 
 static const struct command *const commands[] = {
 	&cmd_dev,    &cmd_submit, &cmd_status,  &cmd_list,   &cmd_logs,  &cmd_metrics, &cmd_wait,   &cmd_watch,
-	&cmd_cancel, &cmd_retry,  &cmd_workers, &cmd_queues, &cmd_drain, &cmd_ping,   &cmd_token,
+	&cmd_cancel, &cmd_retry,  &cmd_workers, &cmd_queues, &cmd_pause, &cmd_resume, &cmd_drain, &cmd_ping,   &cmd_token,
 };
 
 static void print_help(void)

@@ -63,6 +63,9 @@ static const struct setting table[] = {
 	  .help = "Operations that may wait for the store; over it clients are told UNAVAILABLE, and workers keep what they have." },
 	{ "store-queue-bytes", SETTING_SIZE, S(store_queue_bytes), NULL, "512MiB", 16 * MIB, INT64_C(1) << 40,
 	  .help = "What these may hold in memory." },
+	{ "worker-queue-bytes", SETTING_SIZE, S(worker_queue_bytes), NULL, "1GiB", MIB, INT64_C(1) << 40,
+	  .help = "What logs, metrics and outcomes of all workers may hold in memory while they wait for the store; of many workers each "
+		  "may have less on the way." },
 	{ "lease", SETTING_STRING, S(lease), "URL", "memory",
 	  .help = "Where leases and owners are shown: redis://HOST:PORT/DB, or memory for one master." },
 	{ "redis-prefix", SETTING_STRING, S(redis_prefix), "TEXT", "reins:",

@@ -18,7 +18,7 @@ struct server_config {
 	int64_t log_retention_ns, event_retention_ns, watch_patience_ns;
 	int64_t max_watchers;
 	int64_t max_workers, max_queues, metrics_queues, max_connections, window;
-	int64_t store_connections, store_timeout_ns, store_queue, store_queue_bytes;
+	int64_t store_connections, store_timeout_ns, store_queue, store_queue_bytes, worker_queue_bytes;
 	int64_t drain_timeout_ns;
 	char *log_level, *log_format;
 };

@@ -233,6 +233,7 @@ static int open_services(struct server *s)
 			.log_bytes = s->cfg.max_log,
 			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
+			.held_bytes = s->cfg.worker_queue_bytes,
 			.max_watchers = s->cfg.max_watchers,
 			.watch_patience_ns = s->cfg.watch_patience_ns,
 		},

@@ -52,7 +52,7 @@ struct client_method {
 
 /* The methods of reins.v1 that have one request, and health. */
 extern const struct client_method client_submit_task, client_submit_tasks, client_get_task, client_list_tasks,
-	client_cancel_task, client_retry_task, client_watch_tasks, client_read_logs, client_read_metrics, client_list_workers,
+	client_cancel_task, client_retry_task, client_cancel_tasks, client_retry_tasks, client_watch_tasks, client_read_logs, client_read_metrics, client_list_workers,
 	client_drain_worker, client_list_queues, client_pause_queue, client_resume_queue, client_get_server_info,
 	client_health_check;
 

@@ -24,6 +24,10 @@ const struct client_method client_cancel_task =
 	METHOD(TASK, "CancelTask", reins__v1__cancel_task_request, reins__v1__task, true);
 const struct client_method client_retry_task =
 	METHOD(TASK, "RetryTask", reins__v1__retry_task_request, reins__v1__task, false);
+const struct client_method client_cancel_tasks =
+	METHOD(TASK, "CancelTasks", reins__v1__cancel_tasks_request, reins__v1__cancel_tasks_response, true);
+const struct client_method client_retry_tasks =
+	METHOD(TASK, "RetryTasks", reins__v1__retry_tasks_request, reins__v1__retry_tasks_response, false);
 const struct client_method client_watch_tasks =
 	METHOD(TASK, "WatchTasks", reins__v1__watch_tasks_request, reins__v1__task_event, true);
 const struct client_method client_read_logs =

@@ -66,8 +66,6 @@ static bool fits(struct grpc_server *srv, struct reply *r, const struct method_e
 	static const struct h2_header types = H2_HEADER("accept-post", TYPES);
 	if ((d->needs_http2 || m->shape == GRPC_BIDI) && !r->x.ops->http2)
 		answer_http(srv, r, "505", NULL, d->needs_http2 ? "gRPC needs HTTP/2" : "a method with streams both ways needs HTTP/2");
-	else if (d == &dialect_web && m->shape == GRPC_BIDI)
-		answer_status(srv, r, STATUS_UNIMPLEMENTED, "gRPC-Web has no streams of requests");
 	else if (!(d->shapes & 1u << m->shape))
 		answer_http(srv, r, "415", &types, m->shape == GRPC_UNARY ? "this method does not stream: application/json or application/proto"
 									   : "this method streams: application/connect+json or +proto");

@@ -56,7 +56,7 @@ static void end(struct reply *r, const struct refusal *refusal)
 const struct dialect dialect_web = {
 	.type = "application/grpc-web+proto",
 	.protocol = GRPC_PROTOCOL_WEB,
-	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM,
+	.shapes = 1 << GRPC_UNARY | 1 << GRPC_SERVER_STREAM | 1 << GRPC_BIDI, /* browsers have no streams of requests, buf has */
 	.enveloped = true,
 	.reads_to_end = true,
 	.timeout = "grpc-timeout",

@@ -386,6 +386,7 @@ int h2_pull(struct h2 *h, struct buf *out, size_t high, int64_t now_mono_ns)
 		}
 		h->rests = false;
 		if (n < 0) {
+			h->broken = n == NGHTTP2_ERR_NOMEM;
 			h2_fail(h, H2_INTERNAL_ERROR, nghttp2_strerror((int)n));
 			h2_abort(h);
 			return n == NGHTTP2_ERR_NOMEM ? -ENOMEM : -EPROTO;

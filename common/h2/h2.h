@@ -53,6 +53,8 @@ struct h2_limits {
 int h2_new(enum h2_role role, const struct h2_limits *limits, struct h2 **ret) MUST_CHECK;
 /* Every stream goes with it, released or not. NULL-safe. */
 void h2_free(struct h2 *h);
+/* Sessions of the library that were left in memory, in the life of the process. */
+int64_t h2_abandoned(void);
 
 /* 0, or -EPROTO once the connection is beyond repair: pull what is left, close. Bytes after that are ignored. */
 int h2_recv(struct h2 *h, const uint8_t *data, size_t len, int64_t now_mono_ns) MUST_CHECK;

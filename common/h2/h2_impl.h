@@ -30,6 +30,7 @@ struct h2 {
 	size_t in_total, out_total;
 	size_t in_uncredited; /* connection credit owed to the peer */
 	bool got_settings, got_goaway, draining, drain_finished, goaway_due, ping_waiting, dead, aborted;
+	bool broken; /* the library had no memory in the middle of sending: see h2_free */
 	const char *drain_why;
 	char error[256];
 	char goaway_text[160];

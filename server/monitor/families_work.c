@@ -162,6 +162,10 @@ void families_work(struct exposition *x, const struct monitor *m)
 	exposition_one(x, "reins_dispatching_tasks", GAUGE, "Tasks on their way to a worker.", c.in_flight);
 	exposition_one(x, "reins_running_attempts", GAUGE, "Attempts that this master's workers hold.", c.running);
 	workers(x, &c);
+	exposition_one(x, "reins_worker_queued_bytes", GAUGE, "Logs, metrics and outcomes of workers that wait for the store.",
+		       m->rpc->held_bytes);
+	exposition_one(x, "reins_worker_queued_bytes_limit", GAUGE, "Above it a worker may have no more on the way than its share.",
+		       m->rpc->limits.held_bytes);
 	attempts(x, engine_stats(e));
 	dispatch(x, core_timings(engine_core(e)), engine_stats(e));
 }

@@ -97,6 +97,16 @@ void cursor_min(struct cursor *c, const struct cursor *with)
 	*c = all; /* a row that was read in part is read anew */
 }
 
+/* Of two rows that were read in part one is read anew: there is room for one. */
+static void take_part(struct cursor *c, const struct cursor *of)
+{
+	int64_t done = of->part_done ? cursor_read_of(c, of->part.stream, of->part.number) : INT64_MAX;
+	if (done >= of->part_done || (c->part_done && !done))
+		return;
+	c->part = of->part;
+	c->part_done = of->part_done;
+}
+
 void cursor_max(struct cursor *c, const struct cursor *with)
 {
 	int64_t known = max_i64(c->known, with->known);
@@ -110,11 +120,8 @@ void cursor_max(struct cursor *c, const struct cursor *with)
 			add(&all, all.n, (struct store_place){stream, number});
 	}
 	all.known = known;
-	const struct cursor *part = c->part_done ? c : with;
-	if (part->part_done && !cursor_read_of(&all, part->part.stream, part->part.number)) {
-		all.part = part->part;
-		all.part_done = part->part_done;
-	}
+	take_part(&all, c);
+	take_part(&all, with);
 	cursor_done(c);
 	*c = all;
 }

@@ -37,6 +37,8 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "ListTasks", .shape = GRPC_UNARY, .safe = true, .on_request = list_on_request, .on_end = list_on_end },
 	{ .path = TASKS "CancelTask", .shape = GRPC_UNARY, .on_request = cancel_on_request, .on_end = cancel_on_end },
 	{ .path = TASKS "RetryTask", .shape = GRPC_UNARY, .on_request = retry_on_request, .on_end = retry_on_end },
+	{ .path = TASKS "CancelTasks", .shape = GRPC_UNARY, .on_request = cancel_many_on_request, .on_end = bulk_on_end },
+	{ .path = TASKS "RetryTasks", .shape = GRPC_UNARY, .on_request = retry_many_on_request, .on_end = bulk_on_end },
 	{ .path = TASKS "ReadLogs", .shape = GRPC_SERVER_STREAM, .on_request = logs_on_request,
 	  .on_writable = logs_on_writable, .on_end = logs_on_end },
 	{ .path = TASKS "WatchTasks", .shape = GRPC_SERVER_STREAM, .on_request = watch_on_request,

@@ -26,6 +26,8 @@ struct rpc {
 	struct loop_timer rights_timer; /* rights.c, as the next */
 	int64_t rights_mono_ns;
 	struct list sessions;  /* struct session */
+	int64_t held_bytes;    /* of logs, metrics and outcomes of all sessions, that wait for the store */
+	int64_t windows;       /* what sessions were told that they may have on the way */
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
 	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
@@ -131,6 +133,9 @@ void cancel_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void cancel_on_end(struct grpc_call *call, bool finished);
 void retry_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void retry_on_end(struct grpc_call *call, bool finished);
+void cancel_many_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void retry_many_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
+void bulk_on_end(struct grpc_call *call, bool finished);
 void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void list_on_end(struct grpc_call *call, bool finished);
 void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len);

@@ -16,6 +16,7 @@ struct rpc_limits {
 	int64_t max_watchers;      /* streams of WatchTasks at a time */
 	int64_t watch_patience_ns; /* that one may take nothing for, while there is more */
 	int64_t tasks_per_submit;  /* 10,000 */
+	int64_t held_bytes;        /* what all workers' logs, metrics and outcomes may hold while they wait for the store; 0: no limit */
 };
 
 #define RPC_NAME_MAX 255

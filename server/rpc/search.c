@@ -61,6 +61,8 @@ static void step(struct search *s)
 		.wide = wide,
 	};
 	filter_apply(&s->filter, o);
+	if (s->only_owner)
+		o->owner = s->only_owner;
 	rpc_store_begin(s->call, false);
 	store_submit(engine_store(s->rpc->engine), &o->op);
 }

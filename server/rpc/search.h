@@ -11,6 +11,7 @@ struct search {
 	struct rpc *rpc;
 	struct grpc_call *call; /* whose patience it uses; may become NULL meanwhile, and then it ends with the next step */
 	struct filter filter;   /* parsed; search_done frees it */
+	const char *only_owner; /* NULL: anybody's; else tasks of this one alone, whatever the filter says */
 	bool full, bare;
 	int32_t want;           /* rows at most */
 	bool after;

@@ -16,7 +16,9 @@
 #define SESSION_OFFSET_MAX (INT64_C(1) << 62) /* of a log: ends of pieces are computed from it */
 /* See WorkerLimits: far below what is held, however small the pieces. */
 #define SESSION_LOG_WINDOW (1024 * 1024)
-#define SESSION_LOG_WINDOW_SUM (4 * 1024 * 1024)
+#define SESSION_LOG_WINDOW_SUM (4 * 1024 * 1024) /* or less, with many sessions: rpc_limits.held_bytes */
+#define SESSION_LOG_WINDOW_MIN (64 * 1024)
+#define SESSION_SPARE (1024 * 1024) /* beside its window, for outcomes and metrics */
 
 struct session_stuck {
 	struct core_attempt at;
@@ -54,7 +56,8 @@ struct session {
 
 	/* attempts with a start on its way to the store, or an outcome that waits for its log */
 	struct map attempts;
-	size_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
+	int64_t held_bytes; /* of logs, metrics and outcomes that wait for the store */
+	int64_t window;     /* of logs, as Welcome said */
 	/* session_log.c */
 	struct map logs;          /* of attempts that are not ended */
 	struct list logs_due;     /* with something to be submitted at the end of this turn */
@@ -83,6 +86,24 @@ struct session {
 extern const struct engine_peer_ops session_peer_ops;
 
 static inline struct session *session_of_peer(struct engine_peer *p) { return container_of(p, struct session, peer); }
+
+/* What waits for the store, counted for the session and for all. */
+static inline void session_hold_bytes(struct session *s, size_t n)
+{
+	s->held_bytes += (int64_t)n;
+	s->rpc->held_bytes += (int64_t)n;
+}
+static inline void session_let_bytes(struct session *s, size_t n)
+{
+	s->held_bytes -= (int64_t)n;
+	s->rpc->held_bytes -= (int64_t)n;
+}
+/* For so much more: a session has a maximum, and while all together are over theirs no more than it was told. */
+static inline bool session_has_room(const struct session *s, size_t n)
+{
+	int64_t then = s->held_bytes + (int64_t)n, limit = s->rpc->limits.held_bytes;
+	return then <= SESSION_HELD_MAX && (!limit || s->rpc->held_bytes + (int64_t)n <= limit || then <= s->window + SESSION_SPARE);
+}
 
 /* session_out.c */
 void session_out_init(struct session *s);

@@ -62,6 +62,7 @@ static void session_free(struct session *s)
 	session_out_done(s);
 	free(s->paused_reason);
 	free(s->stuck);
+	s->rpc->windows -= s->window;
 	free(s);
 }
 
@@ -280,7 +281,7 @@ static void on_outcome_done(struct engine_outcome *eo)
 {
 	struct outcome *o = container_of(eo, struct outcome, engine);
 	struct session *s = o->session;
-	s->held_bytes -= o->bytes;
+	session_let_bytes(s, o->bytes);
 	blob_unref(o->engine.rec.result);
 	free(o->error);
 	free(o->devices);
@@ -345,12 +346,12 @@ static void on_outcome(struct session *s, const Reins__V1__Outcome *m)
 		(void)session_bad_message(s, "outcome: no such kind");
 		return;
 	}
-	struct outcome *o = s->held_bytes + m->result.len + m->error.len > SESSION_HELD_MAX ? NULL : outcome_new(s, m, &ref);
+	struct outcome *o = !session_has_room(s, m->result.len + m->error.len) ? NULL : outcome_new(s, m, &ref);
 	if (!o) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of outcomes wait for the store", SESSION_HELD_MAX >> 20);
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many bytes of outcomes wait for the store");
 		return;
 	}
-	s->held_bytes += o->bytes;
+	session_hold_bytes(s, o->bytes);
 	s->refs++;
 	struct attempt *a = find_attempt(s, &ref);
 	if (a) {

@@ -64,7 +64,7 @@ static bool is_busy(const struct session_log *l)
 static void free_piece(struct session *s, struct piece *p)
 {
 	list_remove(&p->node);
-	s->held_bytes -= PIECE_COST + p->len;
+	session_let_bytes(s, PIECE_COST + p->len);
 	free(p->data);
 	free(p);
 }
@@ -90,7 +90,7 @@ static void free_batch(struct batch *b)
 	for (size_t i = 0; i < b->append.n; i++)
 		blob_unref(b->pieces[i].data);
 	list_remove(&b->again);
-	b->log->session->held_bytes -= b->cost;
+	session_let_bytes(b->log->session, b->cost);
 	b->log->batch = NULL;
 	free(b);
 }
@@ -237,7 +237,7 @@ static bool take_piece(struct batch *b, struct session_log *l, const struct piec
 		return false;
 	b->append.n++;
 	b->cost += PIECE_COST + p->len;
-	l->session->held_bytes += PIECE_COST + p->len;
+	session_hold_bytes(l->session, PIECE_COST + p->len);
 	b->end = p->offset + p->dropped + p->len;
 	return true;
 }
@@ -299,7 +299,7 @@ static bool grow_last(struct session_log *l, enum store_log_stream stream, const
 	}
 	memcpy(p->data + p->len, data, len);
 	p->len += (uint32_t)len;
-	l->session->held_bytes += len;
+	session_hold_bytes(l->session, len);
 	return true;
 }
 
@@ -327,7 +327,7 @@ static bool add_piece(struct session_log *l, enum store_log_stream stream, const
 	p->len = p->cap = (uint32_t)len;
 	if (len)
 		memcpy(p->data, data, len);
-	l->session->held_bytes += PIECE_COST + len;
+	session_hold_bytes(l->session, PIECE_COST + len);
 	list_push_back(&l->waiting, &p->node);
 	return true;
 }
@@ -373,9 +373,8 @@ void session_log_piece(struct session *s, const Reins__V1__Log *m)
 			session_log_stored(s, &ref, l->stored);
 		return;
 	}
-	if (s->held_bytes + PIECE_COST + m->data.len > SESSION_HELD_MAX) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of log wait for the store; Welcome names the window",
-			    SESSION_HELD_MAX >> 20);
+	if (!session_has_room(s, PIECE_COST + m->data.len)) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many bytes of log wait for the store; Welcome names the window");
 		return;
 	}
 	if (known < 0) /* it should have said so */

@@ -50,7 +50,7 @@ static void let_go(struct metrics_op *o)
 {
 	struct attempt *held = o->held;
 	list_remove(&o->again);
-	o->session->held_bytes -= o->bytes;
+	session_let_bytes(o->session, o->bytes);
 	op_free(o);
 	session_let_outcome(held);
 }
@@ -183,8 +183,8 @@ void session_metrics(struct session *s, Reins__V1__Metrics *m)
 	int rc = encode(o, m, s->rpc->limits.metrics_points);
 	o->bytes = room + buf_len(&o->encoded);
 	bool nothing = rc == 0 && !o->put.n;
-	if (rc || s->held_bytes + o->bytes > SESSION_HELD_MAX)
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "more than %d MiB of metrics wait for the store", SESSION_HELD_MAX >> 20);
+	if (rc || !session_has_room(s, o->bytes))
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "too many bytes of metrics wait for the store");
 	else if (!nothing)
 		o->held = session_hold_outcome(s, &ref);
 	if (!o->held) {
@@ -194,7 +194,7 @@ void session_metrics(struct session *s, Reins__V1__Metrics *m)
 	o->session = s;
 	list_init(&o->again);
 	o->last = m->n_points ? min_i64(m->first_number + (int64_t)m->n_points - 1, s->rpc->limits.metrics_points) : 0;
-	s->held_bytes += o->bytes;
+	session_hold_bytes(s, o->bytes);
 	memcpy(o->worker, s->worker, sizeof(o->worker));
 	o->put.at = ref;
 	o->put.worker = o->worker;

@@ -11,6 +11,7 @@
 #include "server/rpc/trace.h"
 #include "server/rpc/wire.h"
 
+#define WINDOW_PART 64 /* one of so many of what is left */
 #define PIECE_MAX (1024 * 1024)        /* of a Dispatch, unless a single task is larger */
 #define TASK_MAX GRPC_MESSAGE_MAX
 #define BACKLOG_MAX (16 * 1024 * 1024) /* for a worker that reads too slowly: then its stream ends */
@@ -188,6 +189,16 @@ static void send_welcome(struct session *s, Reins__V1__Welcome *w, const struct 
 	send_message(s, &m);
 }
 
+/* A part of what all sessions may hold and is not given away yet: few workers have the usual window, of many the later ones
+ * less, so that the sum stays near the limit however many come. */
+static void take_window(struct session *s)
+{
+	struct rpc *rpc = s->rpc;
+	int64_t limit = rpc->limits.held_bytes, left = max_i64(limit - rpc->windows, 0);
+	s->window = limit ? max_i64(min_i64(left / WINDOW_PART, SESSION_LOG_WINDOW_SUM), SESSION_LOG_WINDOW_MIN) : SESSION_LOG_WINDOW_SUM;
+	rpc->windows += s->window;
+}
+
 static void on_welcome(struct engine_peer *p, const struct core_effect *x, struct core_adopted *adopted, size_t n)
 {
 	struct session *s = container_of(p, struct session, peer);
@@ -198,8 +209,9 @@ static void on_welcome(struct engine_peer *p, const struct core_effect *x, struc
 	limits.result_bytes = s->rpc->limits.result_bytes;
 	limits.error_bytes = s->rpc->limits.error_bytes;
 	limits.log_bytes = s->rpc->limits.log_bytes;
-	limits.log_window_bytes = SESSION_LOG_WINDOW;
-	limits.log_window_sum_bytes = SESSION_LOG_WINDOW_SUM;
+	take_window(s);
+	limits.log_window_bytes = min_i64(SESSION_LOG_WINDOW, s->window);
+	limits.log_window_sum_bytes = s->window;
 	limits.metrics_points = s->rpc->limits.metrics_points;
 	pb_duration_set(&heartbeat, x->heartbeat_ns);
 	pb_duration_set(&lease, x->lease_ns);

@@ -32,6 +32,7 @@ static void free_insert(struct store_insert *ins)
 	blob_unref(ins->spec);
 	free((char *)(uintptr_t)ins->task.custom);
 	free((uint8_t *)(uintptr_t)ins->labels.data);
+	free((char *)(uintptr_t)ins->idempotency_key);
 	store_op_done_fields(&ins->op);
 }
 
@@ -53,6 +54,22 @@ void submit_on_end(struct grpc_call *call, bool finished)
 	struct submit_call *s = grpc_call_user(call);
 	if (s)
 		s->call = NULL;
+}
+
+/* Keys are each owner's own: what another has submitted under the same key is nobody's business.  In the store the owner
+ * stands before the key, between bytes that no name begins with; keys of nobody in particular are as they are. */
+static char *stored_key(const char *owner, const char *key)
+{
+	size_t size = strlen(owner) + strlen(key) + 3;
+	char *text = xcalloc(1, size);
+	snprintf(text, size, *owner ? "\x01%s\x01%s" : "%s%s", owner, key);
+	return text;
+}
+
+/* As the client said it. */
+static const char *own_key(const struct store_insert *ins)
+{
+	return ins->idempotency_key + (*ins->owner ? strlen(ins->owner) + 2 : 0);
 }
 
 static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req, const char *prefix, struct store_insert *ins,
@@ -79,7 +96,7 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 			return refuse(r, STATUS_INVALID_ARGUMENT, path, "%s: longer than 255 bytes", path);
 		if (spec_hash(req->spec, ins->idempotency_hash))
 			return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
-		ins->idempotency_key = req->idempotency_key;
+		ins->idempotency_key = stored_key(ins->owner, req->idempotency_key);
 	}
 	ins->spec = trace_pack_spec(req->spec, grpc_call_header(s->call, "traceparent"));
 	if (!ins->spec)
@@ -155,11 +172,11 @@ static const struct store_insert *conflict_of(const struct submit_call *s)
 static void refuse_key(struct grpc_call *call, const struct store_insert *conflict)
 {
 	struct refusal r;
-	(void)refuse(&r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" was used for a task with another spec",
-		     conflict->idempotency_key);
-	(void)refuse_reason(&r, REASON_IDEMPOTENCY_KEY_REUSED);
 	char id[UUID_TEXT_LEN + 1];
 	uuid_format(&conflict->ret_id, id);
+	(void)refuse(&r, STATUS_ALREADY_EXISTS, NULL, "idempotency_key: \"%s\" was used for task %s, which has another spec",
+		     own_key(conflict), id);
+	(void)refuse_reason(&r, REASON_IDEMPOTENCY_KEY_REUSED);
 	(void)refuse_resource(&r, "task", id);
 	grpc_call_finish(call, &r);
 }
@@ -263,7 +280,7 @@ static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 	for (size_t i = 1; i < m; i++)
 		if (by_key(&keyed[i - 1], &keyed[i]) == 0 &&
 		    memcmp(keyed[i - 1]->idempotency_hash, keyed[i]->idempotency_hash, sizeof(keyed[i]->idempotency_hash)) != 0)
-			return refuse_twice(r, keyed[i]->idempotency_key);
+			return refuse_twice(r, own_key(keyed[i]));
 	return 0;
 }
 

@@ -49,10 +49,10 @@ class LoneMaster:
         wait_for(lambda: 'certificates' in self.log()[len(before):], lambda: self.log())
         return self.log()[len(before):]
 
-    def rss(self):
-        """Bytes of memory in use."""
-        with open(f'/proc/{self.process.pid}/statm') as f:
-            return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+    def peak(self):
+        """Bytes of memory that it had at most."""
+        with open(f'/proc/{self.process.pid}/status') as f:
+            return next(int(line.split()[1]) for line in f if line.startswith('VmHWM')) << 10
 
     def close(self):
         for channel in self.channels:

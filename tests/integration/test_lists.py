@@ -110,13 +110,16 @@ def test_lists_against_a_model(some_cluster, make_worker):
     rng = random.Random(seed)
     worker = make_worker(some_cluster, slots=200, policy=hold)
     world = World(some_cluster, worker, rng)
-    for _ in range(60):
+    for _ in range(25):
         f, matches, states = a_filter(rng, world)
         there = list(world.tasks)
         for t in there: # from here on all states that it has while the list goes on
-            world.states[t.id] = {some_cluster.get(t.id).state}
-            if State.PENDING in world.states[t.id]:
+            now = some_cluster.get(t.id)
+            world.states[t.id] = {now.state}
+            if now.state == State.PENDING:
                 world.states[t.id].add(State.RUNNING)
+            if now.HasField("cancel_requested_at"):
+                world.states[t.id].add(State.CANCELLED)
         found, token = [], ""
         while True:
             page = some_cluster.tasks.ListTasks(T.ListTasksRequest(

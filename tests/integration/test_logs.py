@@ -13,6 +13,7 @@ import stubs
 from aftermath import check
 from cluster import PATIENCE, wait_for
 from fake_worker import Kind, Verdict, hold
+from monitor import metrics
 from proxy import Proxy
 from refusals import refused
 
@@ -262,6 +263,26 @@ def test_a_worker_that_ignores_the_window_is_ended(make_cluster, make_worker, se
             worker.log(ref, i * 65536, b"x" * 65536)
         assert worker.wait_over() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "window" in worker.stream.details
+    finally:
+        postgres.start()
+
+
+def test_what_all_workers_hold_has_a_limit(make_cluster, make_worker, servers):
+    """Each is told its part of it, and who sends more while all of it is taken is ended."""
+    cluster = make_cluster({"heartbeat-interval": "200ms", "lease-ttl": "20s", "worker-queue-bytes": "1MiB"}).start()
+    worker = make_worker(cluster, policy=hold)
+    limits = worker.stream.welcome.limits
+    assert limits.log_window_bytes == limits.log_window_sum_bytes == 65536
+    ref = worker.wait_dispatch(cluster.submit().id)
+    postgres = servers[0]
+    postgres.stop()
+    try:
+        for i in range(40):
+            worker.log(ref, i * 65536, b"x" * 65536)
+        assert worker.wait_over() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "window" in worker.stream.details
+        assert metrics(cluster)["reins_worker_queued_bytes_limit"] == 1 << 20
+        wait_for(lambda: metrics(cluster)["reins_worker_queued_bytes"] < 2 << 20, "it is let go")
     finally:
         postgres.start()
 

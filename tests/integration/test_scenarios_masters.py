@@ -1,4 +1,4 @@
-"""Scenarios S20–S23 of docs/scenarios.md with the real programs: masters die. What a worker of the tests shows of the same, and
+"""Scenarios S20–S23 and S54 of docs/scenarios.md with the real programs: masters die. What a worker of the tests shows of the same, and
 at more moments: test_master_dies.py."""
 import fcntl
 import signal
@@ -9,6 +9,7 @@ import stubs
 from aftermath import check, processes_of
 from cluster import LONG, QUICK, free_port, make_spec, needs_crash_points, submit_surely, wait_for
 from fake_worker import Kind, Verdict, W
+from google.protobuf.timestamp_pb2 import Timestamp
 from programs import connected, ends_of, heartbeats_go_on, info, output, runs, seconds, sh
 
 State, End, T = stubs.State, stubs.End, stubs.tasks
@@ -159,3 +160,28 @@ def test_s23_recorded_and_not_acknowledged(make_cluster, make_worker):
     done = cluster.finished(t)
     assert (done.state, done.result, ends_of(cluster, t)) == (State.COMPLETED, b'2', [End.FAILED, End.SUCCEEDED])
     check(cluster, [t])
+
+
+def test_s54_a_hundred_are_due_while_the_master_is_away(make_cluster, start_worker):
+    """Due in 3 s; the master is killed at 2, and back at 4."""
+    cluster = make_cluster({**QUICK, 'lease-ttl': '8s'}).start()
+    start_worker(cluster, 'w1', slots=100, log_level='info')
+    connected(cluster, 'w1')
+    due = time.time() + 3
+    at = Timestamp(nanos=int(due % 1 * 1e9), seconds=int(due))
+    spec = make_spec(command=['true'], run_at=at)
+    ids = [t.task_id for t in cluster.tasks.SubmitTasks(
+        T.SubmitTasksRequest(requests=[T.SubmitTaskRequest(spec=spec)] * 100), timeout=30).tasks]
+    wait_for(lambda: time.time() > due - 1, 'a second before')
+    assert len(cluster.list_all(states=[State.PENDING])) == 100
+    cluster.kill9()
+    wait_for(lambda: time.time() > due + 1, 'a second after')
+    cluster.start()
+    cluster.connect_anew()
+    connected(cluster, 'w1')
+    back = time.time()
+    for i in ids:
+        done = cluster.finished(i)
+        assert done.state == State.COMPLETED and ends_of(cluster, i) == [End.SUCCEEDED]
+        assert due <= seconds(done.attempts[0].dispatched_at) < back + 5
+    check(cluster, ids)

@@ -381,7 +381,7 @@ def test_same_key_other_spec(shared, queue):
             shared.tasks.SubmitTask, T.SubmitTaskRequest(spec=make_spec(queue=queue, **change), idempotency_key=queue)
         )
         assert error.code() == grpc.StatusCode.ALREADY_EXISTS
-        assert queue in error.details()
+        assert f'"{queue}" was used for task {made.id}' in error.details()
     assert len(shared.list_all(queue=queue)) == 1
     again = shared.submit_reply(key=queue, queue=queue, params={"a": "1"})
     assert not again.created and again.task.id == made.id

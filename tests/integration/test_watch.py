@@ -4,6 +4,7 @@ The changes that were seen of a task must follow on each other (what one leaves 
 the store has it: so none is missing, none comes twice and none is out of order."""
 import collections
 import json
+import os
 import random
 import select
 import signal
@@ -242,6 +243,21 @@ def test_the_store_goes_and_comes(cluster):
     w.close()
 
 
+@pytest.mark.skipif("REINS_SLOW" not in os.environ, reason="takes 31 s; REINS_SLOW=1")
+def test_sync_when_nothing_matches(cluster):
+    """The cursor moves on with what is not for this watcher."""
+    w, all_of_it = Watcher(cluster, queue="nothing"), Watcher(cluster)
+    cluster.submit()
+    all_of_it.wait(1)
+    wait_for(lambda: len(w.events) == 2, "a second SYNC", 45)
+    assert w.events[1].kind == Event.SYNC
+    later = Watcher(cluster, cursor=w.events[1].cursor)
+    cluster.submit(name="later")
+    assert later.wait(1)[0].task.spec.name == "later"
+    for each in (w, all_of_it, later):
+        each.close()
+
+
 class Load:
     """Submits tasks, some of which are cancelled, from a thread, each surely."""
 
@@ -304,6 +320,25 @@ def test_killed_under_load(start, make_worker):
     assert sorted(order(late)) == sorted(order(watcher))
     for each in (watcher, late):
         each.close()
+
+
+def test_joining_under_load(start, make_worker):
+    """Those who come one after the other while much happens, and go on from before it, all see all of it, once."""
+    cluster = start()
+    make_worker(cluster, policy=success, slots=8)
+    head = Watcher(cluster)
+    load = Load([cluster], 200)
+    watchers = []
+    while not load.done.is_set() and len(watchers) < 8:
+        watchers.append(Watcher(cluster, cursor=head.events[0].cursor))
+    check_all(cluster, head, load)
+    n = len(head.seen())
+    for w in watchers:
+        w.wait(n)
+        check_all(cluster, w, load)
+        assert len(w.seen()) == n
+        w.close()
+    head.close()
 
 
 def test_two_masters(cluster, make_worker):

@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 from cluster import Cluster, need_reinsd, servers  # noqa: E402,F401
 from real_worker import workers  # noqa: E402
 
+
 HERE = pathlib.Path(__file__).resolve().parent
 HEAD = ("client", "version", "protocol", "called", "result")
 
@@ -24,6 +25,9 @@ def version_of(package):
     if done.returncode or not done.stdout:
         pytest.skip(f"{package} is not installed")
     return done.stdout
+
+
+from clients import clients  # noqa: E402,F401
 
 
 @pytest.fixture

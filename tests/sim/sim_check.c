@@ -292,8 +292,9 @@ bool check_ended(const struct sim *s)
 		if (!s->tasks[i].accepted || row < 0 || s->store.rows[row].state < ROW_COMPLETED)
 			return false;
 	}
+	/* One that stands still hears yet what it was sent. */
 	for (int i = 0; i < s->n_workers; i++)
-		if (s->w[i].n_runs)
+		if (s->w[i].n_runs || (s->w[i].up && max_i64(s->w[i].agent_until, s->w[i].machine_until) > s->now))
 			return false;
 	/* One that stood still says yet what it had decided. */
 	for (int i = 0; i < s->n_masters; i++)

@@ -11,12 +11,13 @@
 #include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 #include "tests/store/fault_vfs.h"
+#include "tests/store/follow.h"
 #include "tests/store/harness.h"
 #include "tests/store/tmp_dir.h"
 
 static struct tmp_dir dir;
 static char db_path[TMP_PATH_MAX];
-static int64_t max_log_bytes, max_queued;
+static int64_t max_log_bytes, max_queued, event_retention_ns;
 
 static bool warned;
 static char said[200];
@@ -37,6 +38,8 @@ static struct store *open_store(struct loop *loop)
 	cfg.on_state = on_state;
 	if (max_log_bytes)
 		cfg.max_log_bytes = max_log_bytes;
+	if (event_retention_ns)
+		cfg.event_retention_ns = event_retention_ns;
 	if (max_queued)
 		cfg.max_queued = (int32_t)max_queued;
 	if (sqlite_store_new(loop, &cfg, err, sizeof(err), &s) < 0)
@@ -63,7 +66,7 @@ static int end(void **state)
 	fault_vfs_full(NULL);
 	fault_vfs_sync_fails(NULL);
 	fault_vfs_read_fails(NULL);
-	max_log_bytes = max_queued = 0;
+	max_log_bytes = max_queued = event_retention_ns = 0;
 	if (h.store)
 		store_free(h.store);
 	blob_unref(h.spec);
@@ -578,6 +581,55 @@ static void outcome_too_large(void **state)
 	store_op_done_fields(&g.op);
 }
 
+/* Of a group that is refused as a whole nothing is told, although its first was changed before. */
+static void guilty_changes_nothing(void **state)
+{
+	char name[CORE_NAME_MAX + 10];
+	memset(name, 'q', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	start();
+	struct reader r = reader_from_now();
+	struct store_insert fine = insert_of("q"), bad[2] = {insert_of("q"), insert_of(name)};
+	bad[0].group_n = 2;
+	bad[0].group_next = &bad[1];
+	harness_submit(h.store, &bad[0].op, STORE_INSERT);
+	harness_submit(h.store, &fine.op, STORE_INSERT);
+	harness_drain();
+	assert_int_equal(bad[0].op.result, STORE_REFUSED);
+	assert_int_equal(fine.op.result, STORE_OK);
+	struct store_events o = reader_page(&r, 10, 0);
+	assert_int_equal(o.ret_n, 1);
+	assert_int_equal(store_event_changes(&o.ret_rows[0]), 1);
+	struct store_change c = store_event_change(&o.ret_rows[0], 0);
+	assert_true(uuid_eq(&c.task, &fine.task.id));
+	store_op_done_fields(&o.op);
+}
+
+/* What is too old goes with later ones; the numbers go on, also over a restart. */
+static void events_grow_old(void **state)
+{
+	event_retention_ns = 1;
+	start();
+	struct reader first = {.n_at = 0}, r = reader_from_now();
+	for (int i = 0; i < 3; i++)
+		insert("q");
+	struct store_events o = reader_page(&first, 10, 0);
+	assert_true(o.ret_gone);
+	assert_int_equal(o.ret_n, 0);
+	store_op_done_fields(&o.op);
+	o = reader_page(&r, 10, 0);
+	assert_true(o.ret_gone);
+	store_op_done_fields(&o.op);
+	r = reader_from_now();
+	stop();
+	start();
+	insert("q");
+	o = reader_page(&r, 10, 0);
+	assert_false(o.ret_gone);
+	assert_int_equal(o.ret_n, 1);
+	store_op_done_fields(&o.op);
+}
+
 static void bounded_queue(void **state)
 {
 	static struct store_insert in[20];
@@ -772,7 +824,7 @@ int main(void)
 		T(restart_keeps), T(second_master), T(link_first), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
 		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
 		T(kept_to_the_end), T(full_disk), T(sync_fails),
-		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(outcome_too_large),
+		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(guilty_changes_nothing), T(events_grow_old), T(outcome_too_large),
 		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(metrics_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
 	};
 	fault_vfs_install();

@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), 52, 53, 55)]
+SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), *range(50, 56))]
 PROTOCOL = [*(f'1.{n}' for n in range(1, 35)), *(f'2.{n}' for n in range(1, 11)), *(f'3.{n}' for n in range(1, 12))]
 DOCS = ('scenarios', 'recovery', 'availability', 'protocol')
 NAMED = re.compile(r'`([\w/.]+\.(?:c|py))::(\w+)`')

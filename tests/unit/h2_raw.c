@@ -103,9 +103,9 @@ void raw_data(struct raw *r, int32_t id, uint8_t flags, size_t len)
 
 bool raw_next(const struct buf *in, struct raw_seen *f)
 {
-	const uint8_t *p = buf_head(in) + f->at;
 	if (buf_len(in) < f->at + 9)
 		return false;
+	const uint8_t *p = buf_head(in) + f->at;
 	f->len = (size_t)p[0] << 16 | (size_t)p[1] << 8 | p[2];
 	f->type = p[3];
 	f->flags = p[4];

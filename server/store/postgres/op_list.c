@@ -57,18 +57,20 @@
 static const char any_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM task t WHERE "
 	IN_RANGE("t.id") NEWEST("t.id") ") k");
 
-static const char queue_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM task t WHERE "
-	"t.queue = i.queue COLLATE \"C\" AND " IN_RANGE("t.id") NEWEST("t.id") ") k");
-
-static const char name_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM task t WHERE "
-	"t.name = i.name COLLATE \"C\" AND " IN_RANGE("t.id") NEWEST("t.id") ") k");
+/* By an index of both: with the column alone, the planner may take a common value for granted and go through all ids. */
+#define BOTH(column)                                                                                       \
+	"(t." column ", t.id) < (i." column " COLLATE \"C\", i.below) AND (t." column ", t.id) >= (i." column " COLLATE \"C\", i.floor) AND t." \
+	column " IS NOT NULL ORDER BY t." column " DESC, t.id DESC LIMIT i.scan"
+static const char queue_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM task t WHERE " BOTH("queue") ") k");
+static const char name_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM task t WHERE " BOTH("name") ") k");
 
 static const char ids_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SELECT " LOOK " FROM unnest($16::uuid[]) AS x(id) "
 	"CROSS JOIN LATERAL (SELECT t.* FROM task t WHERE t.id = x.id OFFSET 0) t WHERE " IN_RANGE("t.id") NEWEST("t.id") ") k");
 
-/* All but the completed ones.  `ready` has no index by id: few are sorted, of many it is said that they are. */
+/* All but the completed ones.  `ready` has no index by id: few are sorted, of many it is said that they are.  They are read through
+ * the index that it has: its pages may be those of a backlog that is gone. */
 #define READY(columns, limit)                                                                                   \
-	"SELECT p.* FROM i CROSS JOIN LATERAL (SELECT " columns " FROM ready p WHERE i.queue IS NULL" limit ") p UNION ALL "      \
+	"SELECT p.* FROM i CROSS JOIN LATERAL (SELECT " columns " FROM ready p WHERE i.queue IS NULL AND p.queue >= ''" limit ") p UNION ALL "      \
 	"SELECT p.* FROM i CROSS JOIN LATERAL (SELECT " columns " FROM ready p WHERE p.queue = i.queue COLLATE \"C\"" limit ") p"
 static const char parts_sql[] = INPUT
 	"many AS MATERIALIZED (SELECT count(*) > " NUMBER(STORE_LIST_READY_MAX) " AS ready FROM (SELECT p.* FROM i CROSS JOIN LATERAL ("
