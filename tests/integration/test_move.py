@@ -19,7 +19,7 @@ from fake_worker import Kind, Verdict, W, hold
 
 State, T = stubs.State, stubs.tasks
 SLOW = os.environ.get("REINS_SLOW") == "1"
-TABLES = ["task", "ready", "delayed", "running", "ended", "attempt", "idempotency", "worker"]
+TABLES = ["task", "ready", "delayed", "running", "ended", "attempt", "idempotency", "worker", "queue"]
 
 
 class Embedded:
@@ -148,6 +148,7 @@ def fill(cluster, worker):
     for i in [*made["ok"], *made["bad"], *made["keys"].values()]:
         cluster.finished(i)
     worker.wait(lambda: worker.log_stored.get(refs[0], 0) >= 13, "the log is stored")
+    cluster.admin.PauseQueue(stubs.admin.PauseQueueRequest(queue="idle", reason="moves"), timeout=PATIENCE)
     made["refs"] = refs
     return made
 
@@ -167,6 +168,8 @@ def test_all_goes_along(embedded, make_worker):
     before, log = seen(cluster, ids_of(made)), logs_of(cluster, made["running"][0])
     assert b"".join(d for _, _, d in log) == b"first\n\x00\x01\xfelast"
     store_id, session = worker.stream.welcome.store_id, worker.session
+    by_label = [t.id for t in cluster.list_all(label_selector="n in (1,4)")]
+    assert len(by_label) == 2
     assert cluster.stop() == 0
     before_move = embedded.content()
     said = embedded.move()
@@ -181,6 +184,9 @@ def test_all_goes_along(embedded, make_worker):
     embedded.on_postgres()
     assert seen(cluster, before) == before
     assert logs_of(cluster, made["running"][0]) == log
+    assert [t.id for t in cluster.list_all(label_selector="n in (1,4)")] == by_label
+    queues = cluster.admin.ListQueues(stubs.admin.ListQueuesRequest(), timeout=PATIENCE).queues
+    assert [(q.name, q.paused, q.paused_reason) for q in queues if q.name == "idle"] == [("idle", True, "moves")]
     worker.reconnect(store_id=store_id)
     assert worker.stream.welcome.store_id == store_id
     assert worker.session > session
@@ -305,7 +311,7 @@ def test_no_column_is_forgotten(embedded):
     cluster = embedded.start()
     cluster.stop()
     moved = {"task": 24, "ready": 20, "delayed": 20, "running": 27, "ended": 25, "attempt": 20, "idempotency": 3, "worker": 12,
-             "log": 6, "metric": 4}
+             "log": 6, "metric": 4, "queue": 3}
     embedded.on_postgres()
     there = dict(cluster.sql(
         "SELECT c.relname::text, count(*)::int FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
