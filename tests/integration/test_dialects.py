@@ -436,6 +436,21 @@ def test_no_other_origin_by_default(shared, version):
 ORIGINS = 'https://a.example,http://b.example:8080'
 
 
+def test_a_page_that_calls_us_by_its_own_name(make_cluster):
+    """DNS rebinding: of the same origin for the browser, and only its Host says whose page it is."""
+    cluster = make_cluster(flags={'allow-host': 'scheduler.example'}).start()
+    def status(host, *more):
+        return curl(cluster, TASKS + 'SubmitTask', '{"spec":{"command":["true"]}}', JSON, '-H', f'host: {host}', *more)
+    for host in ('evil.example', f'evil.example:{cluster.port}', 'localhost.evil.example', '127.0.0.1.evil.example', 'xlocalhost',
+                 'scheduler.example.evil', ':80'):
+        r = status(host)
+        assert r.status == 403 and 'no name of this server' in r.body.decode(), host
+    for host in ('localhost', f'LocalHost:{cluster.port}', 'tasks.localhost', '127.0.0.1', '[::1]:7346', socket.gethostname(),
+                 'Scheduler.example:1'):
+        assert status(host).status == 200, host
+    assert len(cluster.list_all()) == 7
+
+
 def test_cors(make_cluster):
     cluster = make_cluster(flags={'cors-origin': ORIGINS}).start()
     for version in ('1.1', '2'):
