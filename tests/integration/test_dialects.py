@@ -538,7 +538,7 @@ class Raw:
 
 
 def post(path=ADMIN + 'GetServerInfo', body=b'{}', type_=JSON, *fields, version='1.1'):
-    head = [f'POST {path} HTTP/{version}', 'Host: a', f'Content-Type: {type_}', *fields]
+    head = [f'POST {path} HTTP/{version}', 'Host: localhost', f'Content-Type: {type_}', *fields]
     if not any(f.lower().startswith('transfer-encoding') for f in fields):
         head.append(f'Content-Length: {len(body)}')
     return '\r\n'.join(head).encode() + b'\r\n\r\n' + body
@@ -551,7 +551,7 @@ def chunked(body, size=3, ext=b'', trailers=b''):
 
 def test_keep_alive_and_pipelining(shared):
     """Many calls on one connection, answered in their order, pages and refusals among them."""
-    requests = [(post(TASKS + 'GetTask', b'{"taskId":"x"}'), 400), (post(), 200), (b'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n', 200),
+    requests = [(post(TASKS + 'GetTask', b'{"taskId":"x"}'), 400), (post(), 200), (b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n', 200),
                 (post(ADMIN + 'GetServerInfo', chunked(b'{  }'), JSON, 'Transfer-Encoding: chunked'), 200),
                 (post('/no'), 404), (post(type_='text/plain'), 415), (post(), 200)]
     with Raw(shared) as raw:
@@ -600,7 +600,7 @@ def test_bad_chunks(shared, body):
     (['Content-Length: 2', 'X: ' + 'y' * 17000], 431), (['Content-Length: 2'] + ['X: y'] * 101, 400),
 ])
 def test_heads_that_are_refused(shared, fields, status):
-    head = [f'POST {ADMIN}GetServerInfo HTTP/1.1', 'Host: a', f'Content-Type: {JSON}', *fields]
+    head = [f'POST {ADMIN}GetServerInfo HTTP/1.1', 'Host: localhost', f'Content-Type: {JSON}', *fields]
     with Raw(shared) as raw:
         raw.say('\r\n'.join(head).encode() + b'\r\n\r\n{}')
         got, _, answer = raw.reply()
@@ -612,7 +612,7 @@ def test_absolute_form(shared):
     with Raw(shared) as raw:
         raw.say(post(f'http://a:1{ADMIN}GetServerInfo'))
         assert raw.reply()[0] == 200
-        raw.say(b'OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n')
+        raw.say(b'OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n')
         assert raw.reply()[0] in (404, 405)
 
 
@@ -640,7 +640,7 @@ def test_early_answers(shared):
         raw.say(b'x' * 500 + post())
         assert raw.reply()[0] == 200
     with Raw(shared) as raw:
-        raw.say(f'POST {TASKS}GetTask HTTP/1.1\r\nHost: a\r\nContent-Type: {JSON}\r\nContent-Length: 99999999999\r\n\r\n'.encode())
+        raw.say(f'POST {TASKS}GetTask HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nContent-Length: 99999999999\r\n\r\n'.encode())
         raw.say(b'x' * 100000)
         status, body, fields = raw.reply()
         assert status == 429 and fields['connection'] == 'close', body
