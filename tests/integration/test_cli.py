@@ -701,5 +701,5 @@ def test_flags_before_the_command_and_help(reins, fake):
         assert (r.returncode, r.stderr) == (0, b'') and r.stdout
     assert reins().returncode == 64
     listed = reins('--help').stdout.decode()
-    assert 'retry' in listed and 'queues' not in listed  # no server answers those yet
+    assert 'retry' in listed and 'queues' in listed
     assert not fake.requests
