@@ -22,6 +22,9 @@ static const struct setting table[] = {
 	  .help = "Allow clear listeners off loopback, and TLS ones that ask for neither client certificates nor tokens." },
 	{ "cors-origin", SETTING_LIST, S(cors_origins), "ORIGIN", NULL, .split = true,
 	  .help = "Pages of this origin (https://HOST[:PORT]) may call and read the answers. May be repeated. Default: no other origin's." },
+	{ "allow-host", SETTING_LIST, S(hosts), "NAME", NULL, .split = true,
+	  .help = "Where callers need not be known: requests over HTTP/1.1 may name this host as well as localhost, this machine's name "
+		  "and addresses. May be repeated." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "

@@ -5,7 +5,7 @@
 #include "common/settings/settings.h"
 
 struct server_config {
-	struct setting_list listen, cors_origins;
+	struct setting_list listen, cors_origins, hosts;
 	char *store, *move_from, *lease, *redis_prefix, *master_id;
 	char *tls_cert, *tls_key, *client_ca, *tokens_file, *audit_log;
 	bool insecure, ignore_moved, open_reflection, open_metrics;

@@ -205,6 +205,8 @@ static int open_auth(struct server *s)
 		.tokens_file = s->cfg.tokens_file,
 		.certificates = s->cfg.client_ca != NULL,
 		.open_reflection = s->cfg.open_reflection,
+		.hosts = (const char *const *)s->cfg.hosts.at,
+		.n_hosts = s->cfg.hosts.len,
 		.audit_file = s->cfg.audit_log,
 	};
 	int rc = auth_new(&ac, err, sizeof(err), &s->auth);

@@ -214,6 +214,8 @@ int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret
 	close(fd);
 	if (rc)
 		snprintf(why, sizeof(why), "%s", strerror(-rc));
+	else if (!S_ISREG(st.st_mode)) /* a pipe is empty when it is read again, and everybody is out */
+		snprintf(why, sizeof(why), "not an ordinary file");
 	else if (st.st_mode & S_IWOTH)
 		snprintf(why, sizeof(why), "anybody may write it (chmod o-w)");
 	else if (tokens_parse(data, len, why, sizeof(why), ret) == 0)

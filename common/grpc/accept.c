@@ -134,6 +134,7 @@ static bool authorized(struct grpc_server *srv, struct reply *r, struct method_e
 		.authorization = x->ops->header(x, "authorization"),
 		.n_authorization = x->ops->header_count(x, "authorization"),
 		.request_id = x->ops->header(x, "x-request-id"),
+		.host = x->ops->header(x, "host"),
 		.user_agent = x->ops->header(x, "user-agent"),
 		.previous_attempts = x->ops->header(x, "grpc-previous-rpc-attempts"),
 	};

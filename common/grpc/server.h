@@ -46,6 +46,7 @@ struct grpc_request {
 	const char *authorization; /* NULL: none, or several */
 	size_t n_authorization;    /* headers of that name */
 	const char *request_id;    /* x-request-id; NULL: none */
+	const char *host;          /* the header of HTTP/1.1; NULL: the call came over HTTP/2 */
 	const char *user_agent, *previous_attempts; /* what a client says of itself, and how often it tried before; NULL: nothing */
 };
 

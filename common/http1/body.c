@@ -35,7 +35,7 @@ static int size_byte(struct http1_body *b, uint8_t c)
 	if (rc < 0)
 		return rc;
 	if (rc == 1) {
-		b->cr = b->size_over = false;
+		b->cr = b->size_over = b->extension = false;
 		b->line = 0;
 		b->digits = 0;
 		b->state = b->left ? BODY_CHUNK : BODY_TRAILERS;
@@ -46,9 +46,10 @@ static int size_byte(struct http1_body *b, uint8_t c)
 		b->left = b->left << 4 | (uint64_t)digit;
 		return ++b->digits > 8 ? -EBADMSG : 0;
 	}
-	if (!b->digits || (!b->size_over && c != '\r' && c != ';' && c != ' ' && c != '\t'))
+	if (!b->digits || (!b->extension && c != '\r' && c != ';' && c != ' ' && c != '\t'))
 		return -EBADMSG;
 	b->size_over = true;
+	b->extension = b->extension || c == ';';
 	return 0;
 }
 

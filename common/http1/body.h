@@ -18,6 +18,7 @@ struct http1_body {
 	unsigned digits;  /* of a chunk's size */
 	size_t line_len;  /* of the present trailer */
 	bool size_over, cr;
+	bool extension;   /* of the chunk: it begins with a semicolon */
 };
 
 void http1_body_init(struct http1_body *b, const struct http1_head *h);

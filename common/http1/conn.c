@@ -109,11 +109,14 @@ static void serve(struct http1_conn *c, const struct http1_head *h, size_t len)
 	buf_consume(&c->in, len);
 }
 
-/* Some senders put an empty line behind a request (RFC 9112, 2.2): one is passed over. */
+/* Some senders put an empty line behind a request (RFC 9112, 2.2): one is passed over. A second is the beginning of a bad head,
+ * or each would begin the head's time anew. */
 static void skip_empty_line(struct http1_conn *c)
 {
-	if (buf_len(&c->in) >= 2 && c->scanned == 0 && memcmp(buf_head(&c->in), "\r\n", 2) == 0)
-		buf_consume(&c->in, 2);
+	if (c->empty_line || buf_len(&c->in) < 2 || c->scanned || memcmp(buf_head(&c->in), "\r\n", 2) != 0)
+		return;
+	buf_consume(&c->in, 2);
+	c->empty_line = true;
 }
 
 /* False: there is no whole one, or none is wanted now. */
@@ -136,6 +139,7 @@ static bool one_request(struct http1_conn *c)
 		return true;
 	}
 	c->scanned = 0;
+	c->empty_line = false;
 	int status = http1_head_parse(data, (size_t)len, &h, &why);
 	if (status) {
 		http1_refuse(c, status, why);

@@ -56,6 +56,7 @@ struct http1_conn {
 	bool closing, lingering, closed;
 	bool ended;    /* the peer sends no more */
 	bool answered; /* since it was at rest */
+	bool empty_line; /* one was passed over before the next head */
 	bool awaits_rest; /* the timer is that of a body that nobody wants */
 	struct loop_timer timer;
 	struct loop_dirty dirty;

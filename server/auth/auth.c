@@ -11,6 +11,7 @@
 #include "common/base/rng.h"
 #include "common/log/log.h"
 #include "server/auth/failures.h"
+#include "server/auth/host.h"
 
 #define CLIENT_URI "reins:client:"
 #define WORKER_URI "reins:worker:"
@@ -313,6 +314,18 @@ static struct auth_call *call_new(const struct grpc_request *rq, const struct ac
 	return c;
 }
 
+/* Nobody in particular calls: perhaps a page in a browser of this machine. */
+static int refuse_host(struct auth *a, const struct grpc_request *rq, struct refusal *r)
+{
+	if (!rq->host || host_is_ours(rq->host, a->cfg.hosts, a->cfg.n_hosts))
+		return 0;
+	(void)refuse(r, STATUS_PERMISSION_DENIED, NULL, "host: \"%.100s\" is no name of this server: say localhost, this machine's name or "
+		     "an address, start reinsd with --allow-host NAME, or give callers tokens", rq->host);
+	a->stats.failures[AUTH_NOT_PERMITTED]++;
+	tell(a, rq, r->message);
+	return -1;
+}
+
 int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call **ret_call, struct refusal *ret_r)
 {
 	const struct access_row *row = access_find(rq->method->path);
@@ -324,6 +337,8 @@ int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call *
 	if (!(row->who & ACCESS_ANYONE) && !((row->who & ACCESS_SHOWN) && a->cfg.open_reflection)) {
 		if (identify(a, rq, &who, &why))
 			return refuse_failure(a, rq, why, ret_r);
+		if (!who && refuse_host(a, rq, ret_r))
+			return -1;
 		if (who && !access_allows(row, who->roles)) {
 			int rc = refuse_role(a, rq, who, row->who, ret_r);
 			struct auth_call *c = row->changes && a->audit ? call_new(rq, row, who, false) : NULL;

@@ -24,6 +24,8 @@ struct auth_config {
 	const char *tokens_file;  /* NULL: none */
 	bool certificates;        /* some listener asks for them */
 	bool open_reflection;     /* rows that are `shown` need nobody known */
+	const char *const *hosts; /* names of this server beside its own, see host.h */
+	size_t n_hosts;
 	const char *audit_file;   /* NULL: audit lines go to the log, where anybody needs to be known at all */
 };
 

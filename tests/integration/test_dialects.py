@@ -436,6 +436,21 @@ def test_no_other_origin_by_default(shared, version):
 ORIGINS = 'https://a.example,http://b.example:8080'
 
 
+def test_a_page_that_calls_us_by_its_own_name(make_cluster):
+    """DNS rebinding: of the same origin for the browser, and only its Host says whose page it is."""
+    cluster = make_cluster(flags={'allow-host': 'scheduler.example'}).start()
+    def status(host, *more):
+        return curl(cluster, TASKS + 'SubmitTask', '{"spec":{"command":["true"]}}', JSON, '-H', f'host: {host}', *more)
+    for host in ('evil.example', f'evil.example:{cluster.port}', 'localhost.evil.example', '127.0.0.1.evil.example', 'xlocalhost',
+                 'scheduler.example.evil', ':80'):
+        r = status(host)
+        assert r.status == 403 and 'no name of this server' in r.body.decode(), host
+    for host in ('localhost', f'LocalHost:{cluster.port}', 'tasks.localhost', '127.0.0.1', '[::1]:7346', socket.gethostname(),
+                 'Scheduler.example:1'):
+        assert status(host).status == 200, host
+    assert len(cluster.list_all()) == 7
+
+
 def test_cors(make_cluster):
     cluster = make_cluster(flags={'cors-origin': ORIGINS}).start()
     for version in ('1.1', '2'):
@@ -523,7 +538,7 @@ class Raw:
 
 
 def post(path=ADMIN + 'GetServerInfo', body=b'{}', type_=JSON, *fields, version='1.1'):
-    head = [f'POST {path} HTTP/{version}', 'Host: a', f'Content-Type: {type_}', *fields]
+    head = [f'POST {path} HTTP/{version}', 'Host: localhost', f'Content-Type: {type_}', *fields]
     if not any(f.lower().startswith('transfer-encoding') for f in fields):
         head.append(f'Content-Length: {len(body)}')
     return '\r\n'.join(head).encode() + b'\r\n\r\n' + body
@@ -536,7 +551,7 @@ def chunked(body, size=3, ext=b'', trailers=b''):
 
 def test_keep_alive_and_pipelining(shared):
     """Many calls on one connection, answered in their order, pages and refusals among them."""
-    requests = [(post(TASKS + 'GetTask', b'{"taskId":"x"}'), 400), (post(), 200), (b'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n', 200),
+    requests = [(post(TASKS + 'GetTask', b'{"taskId":"x"}'), 400), (post(), 200), (b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n', 200),
                 (post(ADMIN + 'GetServerInfo', chunked(b'{  }'), JSON, 'Transfer-Encoding: chunked'), 200),
                 (post('/no'), 404), (post(type_='text/plain'), 415), (post(), 200)]
     with Raw(shared) as raw:
@@ -563,12 +578,12 @@ def test_chunks(shared, body):
 
 @pytest.mark.parametrize('body', [
     b'2\n{}\r\n0\r\n\r\n', b'2\r\n{}0\r\n\r\n', b'2\r\n{}\n0\r\n\r\n', b'\r\n', b'x\r\n', b'-1\r\n', b'+2\r\n{}\r\n', b'0x2\r\n{}\r\n',
-    b'2 x\r\n{}\r\n0\r\n\r\n\0', b'123456789\r\n', b'2;' + b'a' * 300 + b'\r\n{}\r\n0\r\n\r\n', b'0\r\nX: \x01\r\n\r\n',
+    b'2 x\r\n{}\r\n0\r\n\r\n', b'2 2\r\n{}\r\n0\r\n\r\n', b'2 ;x\r\n{}\r\n0\r\n\r\n\0', b'123456789\r\n', b'2;' + b'a' * 300 + b'\r\n{}\r\n0\r\n\r\n', b'0\r\nX: \x01\r\n\r\n',
     b'0\r\n' + b'X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n' * 200,
 ])
 def test_bad_chunks(shared, body):
     """The connection can't go on: nobody knows where the next request begins."""
-    good = b'2 x' in body  # a blank before an extension is tolerated, what follows the body is not
+    good = b'2 ;x' in body  # a blank before an extension is tolerated, what follows the body is not
     with Raw(shared) as raw:
         raw.say(post(TASKS + 'ListTasks', body, JSON, 'Transfer-Encoding: chunked'))
         if good:
@@ -585,7 +600,7 @@ def test_bad_chunks(shared, body):
     (['Content-Length: 2', 'X: ' + 'y' * 17000], 431), (['Content-Length: 2'] + ['X: y'] * 101, 400),
 ])
 def test_heads_that_are_refused(shared, fields, status):
-    head = [f'POST {ADMIN}GetServerInfo HTTP/1.1', 'Host: a', f'Content-Type: {JSON}', *fields]
+    head = [f'POST {ADMIN}GetServerInfo HTTP/1.1', 'Host: localhost', f'Content-Type: {JSON}', *fields]
     with Raw(shared) as raw:
         raw.say('\r\n'.join(head).encode() + b'\r\n\r\n{}')
         got, _, answer = raw.reply()
@@ -597,7 +612,7 @@ def test_absolute_form(shared):
     with Raw(shared) as raw:
         raw.say(post(f'http://a:1{ADMIN}GetServerInfo'))
         assert raw.reply()[0] == 200
-        raw.say(b'OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n')
+        raw.say(b'OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n')
         assert raw.reply()[0] in (404, 405)
 
 
@@ -625,7 +640,7 @@ def test_early_answers(shared):
         raw.say(b'x' * 500 + post())
         assert raw.reply()[0] == 200
     with Raw(shared) as raw:
-        raw.say(f'POST {TASKS}GetTask HTTP/1.1\r\nHost: a\r\nContent-Type: {JSON}\r\nContent-Length: 99999999999\r\n\r\n'.encode())
+        raw.say(f'POST {TASKS}GetTask HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nContent-Length: 99999999999\r\n\r\n'.encode())
         raw.say(b'x' * 100000)
         status, body, fields = raw.reply()
         assert status == 429 and fields['connection'] == 'close', body

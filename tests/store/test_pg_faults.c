@@ -232,7 +232,7 @@ static void cut_anywhere(void **state)
 	char url[128];
 	struct store *direct = h.store;
 	struct pg_store_config c = config;
-	relay_start(&r, server.port, 400000);
+	relay_start(&r, server.port, 600000);
 	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:%d/postgres", r.port);
 	c.url = url;
 	assert_int_equal(pg_store_new(h.loop, &c, &h.store), 0);
@@ -271,7 +271,7 @@ static void retries_cut(void **state)
 	for (int i = 0; i < N; i++)
 		rec[i] = (struct store_record){.at = {in[i].task.id, 1}, .worker = "w-cut", .outcome = STORE_PROGRAM_FAILED};
 	run_many(rec, N, sizeof(*rec), STORE_RECORD);
-	relay_start(&r, server.port, 100000);
+	relay_start(&r, server.port, 300000);
 	snprintf(url, sizeof(url), "postgres://reins@127.0.0.1:%d/postgres", r.port);
 	c.url = url;
 	assert_int_equal(pg_store_new(h.loop, &c, &h.store), 0);
@@ -783,10 +783,10 @@ static void no_plan_scans(void **state)
 			PGresult *p = PQprepare(pq, "s", st->sql, 0, NULL), *r = PQexec(pq, explain);
 			if (PQresultStatus(r) != PGRES_TUPLES_OK)
 				fail_msg("%s%d: %s", pg_kinds[k].name, i, PQerrorMessage(pq));
-			bool all_pending = k == STORE_LIST && i == 2; /* sorts what is pending, by design */
+			bool counts_running = k == STORE_QUEUE_LIST; /* up to a limit; there are as many as slots */
 			bool by_worker = k == STORE_SESSION_OPEN && i >= 3; /* a worker may have very many rows */
 			for (int row = 0; row < PQntuples(r); row++)
-				if ((strstr(PQgetvalue(r, row, 0), "Seq Scan") && !all_pending) ||
+				if ((strstr(PQgetvalue(r, row, 0), "Seq Scan") && !(counts_running && strstr(PQgetvalue(r, row, 0), "running r"))) ||
 				    (strstr(PQgetvalue(r, row, 0), "running_worker") && !by_worker))
 					fail_msg("%s%d: %s", pg_kinds[k].name, i, PQgetvalue(r, row, 0));
 			PQclear(p);

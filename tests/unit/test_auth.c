@@ -193,6 +193,24 @@ static void a_file_that_others_may_write(void **state)
 	assert_non_null(strstr(err, "No such file"));
 }
 
+/* What has nothing to say the second time it is read would lock everybody out. */
+static void no_ordinary_file(void **state)
+{
+	char path[] = "/tmp/reins-tokens-XXXXXX", err[400];
+	struct tokens *t = NULL;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "not an ordinary file"));
+	unlink(path);
+	assert_int_equal(tokens_read("/dev/null", err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "not an ordinary file"));
+	assert_int_equal(tokens_read("/tmp", err, sizeof(err), &t), -EINVAL);
+}
+
 static void a_token_in_a_file(void **state)
 {
 	static const struct {
@@ -329,6 +347,7 @@ int main(void)
 		cmocka_unit_test(what_is_wrong_with_a_line),
 		cmocka_unit_test(the_file_is_bounded),
 		cmocka_unit_test(a_file_that_others_may_write),
+		cmocka_unit_test(no_ordinary_file),
 		cmocka_unit_test(a_token_in_a_file),
 		cmocka_unit_test(the_table_is_sorted_and_whole),
 		cmocka_unit_test(failures_are_counted_by_address),

@@ -565,6 +565,10 @@ static void bodies(void **state)
 		{ "0x3\r\nabc\r\n", "", -EBADMSG, 0 },
 		{ "-3\r\nabc\r\n", "", -EBADMSG, 0 },
 		{ "100000000\r\n", "", -EBADMSG, 0 },
+		/* what stands behind the size begins with a semicolon: others may take the digits together */
+		{ "3 \t;x\r\nabc\r\n0\r\n\r\n", "abc", 0, 0 },
+		{ "3 3\r\nabc\r\n0\r\n\r\n", "", -EBADMSG, 0 },
+		{ "3\tx\r\nabc\r\n0\r\n\r\n", "", -EBADMSG, 0 },
 		{ "3\r\nabc\r\n0\r\nA: \1\r\n\r\n", "abc", -EBADMSG, 0 },
 		{ "3\r\nabc\r\n0\r\nA: b\n\r\n", "abc", -EBADMSG, 0 },
 	};

@@ -369,6 +369,27 @@ static void slow_head(void **state)
 	end();
 }
 
+/* Nor do empty lines begin its time anew; one before each head is passed over. */
+static void empty_lines(void **state)
+{
+	T.limits.head_ns = 50 * NS_PER_MS;
+	begin();
+	struct client *c = ask("\r\n" GET_PAGE "\r\n" GET_PAGE);
+	TURNS_UNTIL(T.loop, count(c->got, "HTTP/1.1 200 ") == 2);
+	client_free(c);
+	c = ask("\r\n");
+	int64_t end_ns = loop_now_mono_ns(T.loop) + 10 * NS_PER_S;
+	while (!c->over && loop_now_mono_ns(T.loop) < end_ns) {
+		turns_for(T.loop, 20 * NS_PER_MS);
+		if (!c->n)
+			say(c, "\r\n");
+	}
+	assert_true(c->over);
+	assert_non_null(strstr(c->got, "HTTP/1.1 40"));
+	client_free(c);
+	end();
+}
+
 static void idle_ends(void **state)
 {
 	T.limits.idle_ns = 30 * NS_PER_MS;
@@ -528,6 +549,7 @@ int main(void)
 		cmocka_unit_test_setup(malformed, set_up),
 		cmocka_unit_test_setup(long_head, set_up),
 		cmocka_unit_test_setup(slow_head, set_up),
+		cmocka_unit_test_setup(empty_lines, set_up),
 		cmocka_unit_test_setup(idle_ends, set_up),
 		cmocka_unit_test_setup(pipelining, set_up),
 		cmocka_unit_test_setup(pipelined_large_answers, set_up),
