@@ -17,6 +17,8 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 
+#define NOBODY "# No entries: nobody may call.\n"
+
 struct conf {
 	char *name, *worker, *file, *queues;
 	struct setting_list roles;
@@ -294,7 +296,9 @@ static int token_revoke(struct cli *cli, const struct conf *conf, char **ids, in
 		code = read_text(cli, conf->file, &p, &b);
 	if (code == EXIT_OK) {
 		int taken = keep_others(&b, ids, n, &rest);
-		if (taken != n) {
+		if (taken == n && !buf_len(&rest) && buf_add(&rest, NOBODY, strlen(NOBODY))) {
+			code = EXIT_OTHER;
+		} else if (taken != n) {
 			cli_note(cli, "%s: %d of the %d ids are there; nothing was changed", conf->file, taken, n);
 			code = EXIT_OTHER;
 		} else {
