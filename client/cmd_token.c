@@ -17,6 +17,8 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 
+#define NOBODY "# No entries: nobody may call.\n"
+
 struct conf {
 	char *name, *worker, *file, *queues;
 	struct setting_list roles;
@@ -91,7 +93,11 @@ static int read_text(struct cli *cli, const char *file, const struct place *p, s
 	int rc = 0;
 	while (rc == 0 && (n = fread(piece, 1, sizeof(piece), f)) > 0)
 		rc = buf_add(b, piece, n);
+	bool failed = ferror(f);
+	int code = failed ? cannot(cli, file) : EXIT_OK;
 	fclose(f);
+	if (failed)
+		return code;
 	if (rc) {
 		cli_note(cli, "%s: larger than %zu bytes", file, TOKENS_FILE_MAX);
 		return EXIT_OTHER;
@@ -153,12 +159,14 @@ static int parse_roles(struct cli *cli, const struct conf *conf, unsigned *ret)
 static int make_line(struct cli *cli, const struct conf *conf, const struct token *t, unsigned roles, char **ret)
 {
 	struct principal p = { .id = (char *)(uintptr_t)t->id, .name = conf->name, .roles = roles }, *back;
-	char queues[2048] = "", err[300];
+	char queues[TOKENS_LINE_MAX + 3] = "", err[300];
 	memcpy(p.digest, t->digest, sizeof(p.digest));
 	if (conf->expires)
 		p.ends_wall_us = clock_wall_us() + conf->expires / 1000;
 	if (conf->queues) {
-		snprintf(queues, sizeof(queues), ",%.2000s,", conf->queues);
+		if (strlen(conf->queues) > TOKENS_LINE_MAX)
+			return cli_usage(cli, "--queues is longer than %d bytes", TOKENS_LINE_MAX);
+		snprintf(queues, sizeof(queues), ",%s,", conf->queues);
 		p.queues = queues;
 	}
 	p.worker = conf->worker ? conf->worker : roles & ROLE_WORKER ? conf->name : NULL;
@@ -288,7 +296,9 @@ static int token_revoke(struct cli *cli, const struct conf *conf, char **ids, in
 		code = read_text(cli, conf->file, &p, &b);
 	if (code == EXIT_OK) {
 		int taken = keep_others(&b, ids, n, &rest);
-		if (taken != n) {
+		if (taken == n && !buf_len(&rest) && buf_add(&rest, NOBODY, strlen(NOBODY))) {
+			code = EXIT_OTHER;
+		} else if (taken != n) {
 			cli_note(cli, "%s: %d of the %d ids are there; nothing was changed", conf->file, taken, n);
 			code = EXIT_OTHER;
 		} else {

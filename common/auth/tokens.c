@@ -218,6 +218,8 @@ int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret
 		snprintf(why, sizeof(why), "not an ordinary file");
 	else if (st.st_mode & S_IWOTH)
 		snprintf(why, sizeof(why), "anybody may write it (chmod o-w)");
+	else if (!len) /* who writes it anew has perhaps only begun, and everybody would be out */
+		snprintf(why, sizeof(why), "the file is empty; one that lets nobody in has a comment line");
 	else if (tokens_parse(data, len, why, sizeof(why), ret) == 0)
 		why[0] = '\0';
 	free(data);

@@ -53,7 +53,7 @@ struct principal {
 	int64_t ends_wall_us; /* 0: never */
 	char *queues;         /* NULL: all; names with a comma before and behind each: ",a,b," */
 	char *worker;         /* NULL: says nothing; with `*` at its end: each that begins so */
-	int line;
+	int line;             /* of the file; 0: of none, a certificate that stands for itself */
 };
 
 struct tokens {

@@ -98,9 +98,9 @@ static bool deadline_ok(struct grpc_server *srv, struct reply *r, int64_t *ret_n
 	const char *timeout = r->x.ops->header(&r->x, d->timeout);
 	int64_t wanted;
 	*ret_ns = srv->cfg.max_deadline_ns;
-	if (!timeout)
+	if (!timeout && !r->x.ops->header_count(&r->x, d->timeout))
 		return true;
-	if (d->parse_timeout(timeout, &wanted) < 0) {
+	if (!timeout || d->parse_timeout(timeout, &wanted) < 0) {
 		answer_status(srv, r, STATUS_INVALID_ARGUMENT, d->bad_timeout);
 		return false;
 	}

@@ -274,9 +274,7 @@ void grpc_call_pause(struct grpc_call *c, bool paused)
 void *grpc_call_app(const struct grpc_call *c) { return c->srv->cfg.app; }
 void grpc_call_set_user(struct grpc_call *c, void *user) { c->user = user; }
 void *grpc_call_user(const struct grpc_call *c) { return c->user; }
-const struct grpc_method *grpc_call_method(const struct grpc_call *c) { return c->method; }
 void *grpc_call_caller(const struct grpc_call *c) { return c->caller; }
-int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c) { return c->deadline_mono_ns; }
 
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c)
 {

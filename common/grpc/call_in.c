@@ -96,8 +96,16 @@ static bool decode(struct grpc_call *c, struct framing_message *m)
 	return true;
 }
 
+static void drop_all(const struct exchange *x)
+{
+	size_t n;
+	(void)x->ops->data(x, &n);
+	if (n)
+		x->ops->drop(x, n);
+}
+
 /* What of a message is there stays with the stream; its rest may come. */
-static void await_rest(struct grpc_call *c, size_t held)
+static void await_rest(struct grpc_call *c)
 {
 	const struct exchange *x = &c->reply.x;
 	if (x->ops->in_total(x) <= c->srv->cfg.limits.conn_recv) {
@@ -105,7 +113,7 @@ static void await_rest(struct grpc_call *c, size_t held)
 		return;
 	}
 	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "too many large messages in flight on this connection");
-	x->ops->drop(x, held); /* at once: the next stream is measured by what is left */
+	drop_all(x); /* at once: the next stream is measured by what is left */
 }
 
 void call_await_body(struct grpc_call *c)
@@ -155,6 +163,8 @@ static void input_single(struct grpc_call *c)
 	struct framing_message m;
 	size_t n;
 	const struct exchange *x = &c->reply.x;
+	if (c->by_get)
+		drop_all(x); /* a body beside the query is nobody's */
 	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {
@@ -165,7 +175,7 @@ static void input_single(struct grpc_call *c)
 		call_refuse(c, STATUS_UNIMPLEMENTED, "more than one request message");
 	} else if (!c->peer_done) {
 		call_await_body(c);
-		await_rest(c, n);
+		await_rest(c);
 	} else if (rc == 0) {
 		call_refuse(c, n ? STATUS_INTERNAL : STATUS_UNIMPLEMENTED, n ? "the request message is cut short" : "no request message");
 	} else if (must_park(c)) {
@@ -188,7 +198,7 @@ static void input_bidi(struct grpc_call *c)
 			refuse_frame(c, rc, &m);
 		} else if (rc == 0 && !c->peer_done) {
 			if (n)
-				await_rest(c, n);
+				await_rest(c);
 			return;
 		} else if (rc == 0 && n) {
 			call_refuse(c, STATUS_INTERNAL, "the last message is cut short");

@@ -171,20 +171,6 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 	return grpc_call_send_packed(c, len, pack_span, &s);
 }
 
-void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg)
-{
-	int rc = grpc_call_send_packed(c, len, pack, msg);
-	struct refusal r;
-	if (rc == -EMSGSIZE) {
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "the reply would have %zu bytes; the limit is %zu", len,
-			     c->srv->cfg.limits.max_message);
-		(void)refuse_reason(&r, REASON_REPLY_TOO_LARGE);
-	} else if (rc == -EAGAIN) {
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "more than one reply to a unary call");
-	}
-	grpc_call_finish(c, rc == -EMSGSIZE || rc == -EAGAIN ? &r : NULL);
-}
-
 int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value)
 {
 	struct reply *r = &c->reply;

@@ -120,14 +120,11 @@ void *grpc_call_app(const struct grpc_call *c);
 void grpc_call_set_user(struct grpc_call *c, void *user);
 void *grpc_call_user(const struct grpc_call *c);
 void *grpc_call_caller(const struct grpc_call *c); /* as on_authorize said; valid until on_end has returned */
-const struct grpc_method *grpc_call_method(const struct grpc_call *c);
 const struct stream_peer *grpc_call_peer(const struct grpc_call *c);
 /* For a handler that waits for something else: ends the call with `r` (which must outlive it) at that time, unless it has
- * ended before.  A time that is set already stays; GRPC_NO_DEADLINE: it waits no longer.  The call's own deadline holds
- * beside it. */
+ * ended before.  A time that is set already stays; GRPC_NO_DEADLINE: it waits no longer.  The call's own deadline (grpc-timeout,
+ * connect-timeout-ms), at which it ends with DEADLINE_EXCEEDED, holds beside it. */
 void grpc_call_patience(struct grpc_call *c, int64_t until_mono_ns, const struct refusal *r);
-/* From the request (grpc-timeout, connect-timeout-ms); GRPC_NO_DEADLINE. At the deadline the call is ended by the server with DEADLINE_EXCEEDED. */
-int64_t grpc_call_deadline_mono_ns(const struct grpc_call *c);
 /* A request header in lower case ("authorization"); NULL when absent, when given more than once, and once the call is
  * over. Valid until then. */
 const char *grpc_call_header(const struct grpc_call *c, const char *name);
@@ -145,7 +142,5 @@ int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value) 
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);
-/* Unary convenience: send + finish OK; a reply over the limit becomes RESOURCE_EXHAUSTED. */
-void grpc_call_reply_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg);
 
 #endif

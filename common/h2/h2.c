@@ -411,7 +411,6 @@ const char *h2_error(const struct h2 *h) { return h->dead ? h->error : ""; }
 bool h2_ready(const struct h2 *h) { return h->got_settings; }
 bool h2_goaway_received(const struct h2 *h) { return h->got_goaway; }
 const char *h2_goaway_text(const struct h2 *h) { return h->goaway_text; }
-bool h2_draining(const struct h2 *h) { return h->draining; }
 bool h2_ping_waiting(const struct h2 *h) { return h->ping_waiting; }
 size_t h2_open_streams(const struct h2 *h) { return h->n_open; }
 size_t h2_in_total(const struct h2 *h) { return h->in_total; }

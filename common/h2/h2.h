@@ -88,7 +88,6 @@ const char *h2_goaway_text(const struct h2 *h);
  * h2_drain_finish, brings the second with the real last id, and `why` as its debug text (static, or NULL). Idempotent. */
 void h2_drain(struct h2 *h, const char *why);
 void h2_drain_finish(struct h2 *h);
-bool h2_draining(const struct h2 *h);
 /* Ends the connection: GOAWAY with a code and text, every stream closed. h2_dead from now on. */
 void h2_terminate(struct h2 *h, uint32_t code, const char *text);
 /* The transport is gone: every stream closed, nothing will be sent. */
@@ -140,7 +139,6 @@ void h2_release(struct h2_stream *s);
 int32_t h2_id(const struct h2_stream *s);
 void h2_set_user(struct h2_stream *s, void *user);
 void *h2_user(const struct h2_stream *s);
-bool h2_closed(const struct h2_stream *s);
 /* After H2_NEWS_CLOSED. */
 uint32_t h2_close_code(const struct h2_stream *s);
 /* The peer can't have begun to work on it: refused, above GOAWAY's last id, or never sent. */

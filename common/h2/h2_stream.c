@@ -328,7 +328,6 @@ void h2_reset(struct h2_stream *s, uint32_t code)
 int32_t h2_id(const struct h2_stream *s) { return s->id; }
 void h2_set_user(struct h2_stream *s, void *user) { s->user = user; }
 void *h2_user(const struct h2_stream *s) { return s->user; }
-bool h2_closed(const struct h2_stream *s) { return s->closed; }
 uint32_t h2_close_code(const struct h2_stream *s) { return s->close_code; }
 bool h2_unprocessed(const struct h2_stream *s) { return s->unprocessed; }
 void h2_mark_started(struct h2_stream *s) { s->started = true; }

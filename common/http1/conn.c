@@ -156,12 +156,13 @@ static bool step(struct http1_conn *c)
 	if (!c->x.active)
 		return one_request(c);
 	bool responded = c->x.responded;
-	if (http1_exchange_go_on(c) < 0) {
+	int err = http1_exchange_go_on(c);
+	if (err) {
 		http1_exchange_close(c);
 		c->closing = true;
 		if (responded || c->closed)
 			return false;
-		http1_refuse(c, 400, "the request's body is malformed");
+		http1_exchange_refuse_body(c, err);
 		return true;
 	}
 	if (c->closed || !http1_exchange_over(c))

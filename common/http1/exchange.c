@@ -86,9 +86,10 @@ void http1_exchange_begin(struct http1_conn *c, const struct http1_head *h, size
 		http1_refuse(c, 503, "out of memory");
 		return;
 	}
-	if (take(c, &news)) {
+	rc = take(c, &news);
+	if (rc) {
 		x->active = false;
-		http1_refuse(c, 400, "the request's body is malformed");
+		http1_exchange_refuse_body(c, rc);
 		return;
 	}
 	tell(c, news);
@@ -103,11 +104,17 @@ int http1_exchange_go_on(struct http1_conn *c)
 {
 	unsigned news = 0;
 	int rc = take(c, &news);
-	if (rc)
-		return -EBADMSG;
-	if (news)
+	if (rc == 0 && news)
 		tell(c, news);
-	return 0;
+	return rc;
+}
+
+void http1_exchange_refuse_body(struct http1_conn *c, int err)
+{
+	if (err == -ENOMEM)
+		http1_refuse(c, 503, "out of memory");
+	else
+		http1_refuse(c, 400, "the request's body is malformed");
 }
 
 bool http1_exchange_over(const struct http1_conn *c)

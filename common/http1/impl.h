@@ -78,8 +78,10 @@ void http1_exchange_init(struct http1_exchange *x);
 void http1_exchange_done(struct http1_exchange *x);
 /* The head at the front of `in`; tells the service. */
 void http1_exchange_begin(struct http1_conn *c, const struct http1_head *h, size_t len);
-/* Goes on with what came and with what was asked for. -EBADMSG: the body is malformed. */
+/* Goes on with what came and with what was asked for. -EBADMSG: the body is malformed; -ENOMEM. */
 int http1_exchange_go_on(struct http1_conn *c) MUST_CHECK;
+/* With one of these. */
+void http1_exchange_refuse_body(struct http1_conn *c, int err);
 /* Response and request are through: the next one may come. */
 bool http1_exchange_over(const struct http1_conn *c);
 /* Tells the service that it is gone. */

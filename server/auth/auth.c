@@ -190,6 +190,7 @@ static struct principal *copy_for(const struct principal *line, const char *san)
 	p->is_cert = true;
 	p->id = xstrdup(san);
 	p->name = xstrdup(line->name ? line->name : client ? client : san);
+	p->line = line->line;
 	p->roles = line->roles;
 	p->ends_wall_us = line->ends_wall_us;
 	p->queues = copy(line->queues);
@@ -390,7 +391,7 @@ static bool still_known(const struct auth *a, struct auth_call *c)
 	if (!a->tokens)
 		return true;
 	if (!c->by_token && !a->tokens->n_certs)
-		return true;
+		return !c->who->line; /* else the last of the file's lines for certificates has gone */
 	now = c->by_token ? tokens_find(a->tokens, c->who->id) : tokens_find_cert(a->tokens, c->who->id);
 	if (!now)
 		return false;

@@ -391,7 +391,6 @@ void engine_free(struct engine *e)
 	free(e);
 }
 
-struct loop *engine_loop(const struct engine *e) { return e->loop; }
 struct store *engine_store(const struct engine *e) { return e->store; }
 struct core *engine_core(const struct engine *e) { return e->core; }
 const char *engine_master_id(const struct engine *e) { return e->master_id; }

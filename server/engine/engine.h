@@ -133,7 +133,6 @@ void engine_on_store_state(struct engine *e, bool up, const char *text);
 void engine_on_lease_state(struct engine *e, bool up, const char *text);
 extern const struct lease_events engine_lease_events; /* arg: the engine */
 
-struct loop *engine_loop(const struct engine *e);
 struct store *engine_store(const struct engine *e);
 struct core *engine_core(const struct engine *e);
 const char *engine_master_id(const struct engine *e);

@@ -22,7 +22,7 @@
 
 enum name_kind { NAME_STORE, NAME_OWN, NAME_LIVENESS, NAME_UNKNOWN };
 
-struct watch {
+struct health_watch {
 	struct list node;
 	struct rpc *rpc;
 	struct grpc_call *call;
@@ -92,7 +92,7 @@ void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len)
 
 /* ---- Watch ---- */
 
-static void tell(struct watch *w)
+static void tell(struct health_watch *w)
 {
 	int status = status_of(w->rpc, w->kind);
 	struct buf b;
@@ -109,7 +109,7 @@ static void on_changed(struct loop_dirty *d)
 {
 	struct health *h = container_of(d, struct health, dirty);
 	list_each(it, &h->watches)
-		tell(container_of(it, struct watch, node));
+		tell(container_of(it, struct health_watch, node));
 }
 
 static void on_readiness(void *arg)
@@ -127,7 +127,7 @@ void health_on_watch(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	enum name_kind kind = kind_of(req->service);
 	pb_free(req);
-	struct watch *w = rpc->health.n < WATCHES_MAX ? calloc(1, sizeof(*w)) : NULL;
+	struct health_watch *w = rpc->health.n < WATCHES_MAX ? calloc(1, sizeof(*w)) : NULL;
 	if (!w) {
 		struct refusal r;
 		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "too many watch the health of this server; %d may", WATCHES_MAX);
@@ -136,7 +136,7 @@ void health_on_watch(struct grpc_call *call, const uint8_t *data, size_t len)
 		grpc_call_finish(call, &r);
 		return;
 	}
-	*w = (struct watch){ .rpc = rpc, .call = call, .kind = kind, .sent = -1 };
+	*w = (struct health_watch){ .rpc = rpc, .call = call, .kind = kind, .sent = -1 };
 	list_push_back(&rpc->health.watches, &w->node);
 	rpc->health.n++;
 	grpc_call_set_user(call, w);
@@ -147,14 +147,14 @@ void health_on_watch(struct grpc_call *call, const uint8_t *data, size_t len)
 
 void health_on_writable(struct grpc_call *call)
 {
-	struct watch *w = grpc_call_user(call);
+	struct health_watch *w = grpc_call_user(call);
 	if (w)
 		tell(w);
 }
 
 void health_on_end(struct grpc_call *call, bool finished)
 {
-	struct watch *w = grpc_call_user(call);
+	struct health_watch *w = grpc_call_user(call);
 	if (!w)
 		return;
 	list_remove(&w->node);
@@ -182,7 +182,7 @@ void health_done(struct rpc *rpc)
 void health_drain(struct rpc *rpc)
 {
 	list_each(it, &rpc->health.watches) {
-		struct watch *w = container_of(it, struct watch, node);
+		struct health_watch *w = container_of(it, struct health_watch, node);
 		tell(w);
 		rpc_refuse_stopping(w->call);
 	}

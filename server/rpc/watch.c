@@ -209,6 +209,10 @@ enum watch_sent watcher_send(struct watcher *w, struct watch_event *e)
 	if (!body->max) {
 		buf_init(body, EVENT_MAX);
 		rc = put_body(w->watch->rpc, e, full, body);
+		if (rc) { /* the next watcher must not get half of it */
+			buf_done(body);
+			body->max = 0;
+		}
 	}
 	if (!rc)
 		rc = send_with(w, cursor_after(w, e, own), body);
@@ -253,8 +257,6 @@ static void on_sync(struct loop_timer *t)
 
 /* ---- the call ---- */
 
-static int by_id(const void *a, const void *b) { return uuid_cmp(a, b); }
-
 static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struct filter *filter, struct cursor *at, struct refusal *r)
 {
 	if (rpc->limits.max_watchers <= watch_count(rpc->watch)) {
@@ -264,8 +266,6 @@ static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struc
 	}
 	if (filter_parse(req->filter, filter, r))
 		return -1;
-	if (filter->n_ids)
-		qsort(filter->ids, filter->n_ids, sizeof(*filter->ids), by_id);
 	if (!*req->cursor)
 		return 0;
 	int rc = cursor_parse(req->cursor, engine_store_id(rpc->engine), at);

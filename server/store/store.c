@@ -232,13 +232,13 @@ void store_op_done_fields(struct store_op *op)
 		container_of(op, struct store_workers, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
 		return;
-	case STORE_WORKER_GONE:
-	case STORE_DETACHED:
 	case STORE_QUEUE_LIST:
 		container_of(op, struct store_queue_list, op)->ret_rows = NULL;
 		container_of(op, struct store_queue_list, op)->ret_n = 0;
 		mem_done(&container_of(op, struct store_queue_list, op)->ret_memory);
 		return;
+	case STORE_WORKER_GONE:
+	case STORE_DETACHED:
 	case STORE_DRAIN:
 	case STORE_PAUSE:
 	case STORE_INSERT:

@@ -181,6 +181,8 @@ def test_deadline(shared, version):
         r = curl(shared, TASKS + 'GetTask', wait, JSON, '-H', f'connect-timeout-ms: {value}' if value.strip() else
                  'connect-timeout-ms;', version=version)
         assert r.status == 400 and 'connect-timeout-ms' in r.json['message'], value
+    r = curl(shared, TASKS + 'GetTask', wait, JSON, '-H', 'connect-timeout-ms: 300', '-H', 'connect-timeout-ms: 300', version=version)
+    assert r.status == 400, 'one that is given twice is none'
     shared.cancel(made.id)
 
 

@@ -101,6 +101,7 @@ static void fill_writable(struct grpc_call *c)
 
 static const struct grpc_method METHODS[] = {
 	{ .path = "/test.Echo/Unary", .shape = GRPC_UNARY, .on_request = unary_request, .on_end = call_end },
+	{ .path = "/test.Echo/Safe", .shape = GRPC_UNARY, .safe = true, .on_request = unary_request, .on_end = call_end },
 	{ .path = "/test.Echo/Bidi",
 	  .shape = GRPC_BIDI,
 	  .on_start = bidi_start,

@@ -182,6 +182,7 @@ static void a_file_that_others_may_write(void **state)
 	struct tokens *t = NULL;
 	int fd = mkstemp(path);
 	assert_true(fd >= 0 && fchmod(fd, 0646) == 0);
+	assert_int_equal(write(fd, "#\n", 2), 2);
 	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
 	assert_non_null(strstr(err, "anybody may write it"));
 	assert_true(fchmod(fd, 0644) == 0);
@@ -209,6 +210,23 @@ static void no_ordinary_file(void **state)
 	assert_int_equal(tokens_read("/dev/null", err, sizeof(err), &t), -EINVAL);
 	assert_non_null(strstr(err, "not an ordinary file"));
 	assert_int_equal(tokens_read("/tmp", err, sizeof(err), &t), -EINVAL);
+}
+
+/* Whoever writes it anew begins with an empty one. */
+static void an_empty_file(void **state)
+{
+	char path[] = "/tmp/reins-tokens-XXXXXX", err[400];
+	struct tokens *t = NULL;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
+	assert_non_null(strstr(err, "the file is empty"));
+	assert_int_equal(write(fd, "# nobody\n", 9), 9);
+	assert_int_equal(tokens_read(path, err, sizeof(err), &t), 0);
+	assert_int_equal(t->n, 0);
+	tokens_free(t);
+	close(fd);
+	unlink(path);
 }
 
 static void a_token_in_a_file(void **state)
@@ -348,6 +366,7 @@ int main(void)
 		cmocka_unit_test(the_file_is_bounded),
 		cmocka_unit_test(a_file_that_others_may_write),
 		cmocka_unit_test(no_ordinary_file),
+		cmocka_unit_test(an_empty_file),
 		cmocka_unit_test(a_token_in_a_file),
 		cmocka_unit_test(the_table_is_sorted_and_whole),
 		cmocka_unit_test(failures_are_counted_by_address),

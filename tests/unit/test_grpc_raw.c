@@ -428,6 +428,32 @@ static void a_right_that_ends_ends_the_stream(void **state)
 	peer_done(&p);
 }
 
+/* What a GET asks stands in its query; its body is dropped, however much comes. */
+static void a_get_with_a_body(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	char path[2200], body[1500] = "";
+	grpc_limits_default(&l);
+	l.conn_recv = 1000;
+	snprintf(path, sizeof(path), "/test.Echo/Safe?encoding=proto&message=%02000d", 0);
+	peer_init(&p, &l, true);
+	raw_headers(&p.raw, 1, 0, ":method", "GET", ":scheme", "http", ":path", path, ":authority", "a", NULL);
+	for (int i = 0; i < 3; i++) {
+		send_bytes(&p, 1, false, body, sizeof(body));
+		talk(&p);
+	}
+	assert_int_equal(p.rig.requests, 0);
+	send_bytes(&p, 1, true, "", 0);
+	talk(&p);
+	assert_int_equal(p.rig.requests, 1);
+	struct answer a = answer(&p, 1);
+	assert_string_equal(a.http, "200");
+	assert_int_equal(a.data, 2000);
+	assert_true(a.ended && !a.reset);
+	peer_done(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -447,6 +473,7 @@ int main(void)
 		cmocka_unit_test(a_protocol_error_gets_a_last_word),
 		cmocka_unit_test(without_the_right_no_body_is_taken),
 		cmocka_unit_test(a_right_that_ends_ends_the_stream),
+		cmocka_unit_test(a_get_with_a_body),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
