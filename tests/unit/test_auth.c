@@ -182,6 +182,7 @@ static void a_file_that_others_may_write(void **state)
 	struct tokens *t = NULL;
 	int fd = mkstemp(path);
 	assert_true(fd >= 0 && fchmod(fd, 0646) == 0);
+	assert_int_equal(write(fd, "#\n", 2), 2);
 	assert_int_equal(tokens_read(path, err, sizeof(err), &t), -EINVAL);
 	assert_non_null(strstr(err, "anybody may write it"));
 	assert_true(fchmod(fd, 0644) == 0);
