@@ -142,101 +142,84 @@ bool store_log_trim(struct store_log_chunk *c, int64_t at)
 	return true;
 }
 
+static void session_open_done(struct store_session_open *o)
+{
+	o->ret_adopted = NULL;
+	o->ret_requeued = NULL;
+	o->ret_waiting = NULL;
+	o->ret_fenced = NULL;
+	o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
+	o->ret_drain = (struct store_drain_wish){ 0 };
+	mem_done(&o->ret_memory);
+}
+
+static void fill_done(struct store_fill *o)
+{
+	CLEAR(o->ret_rows);
+	o->ret_n = 0;
+	mem_done(&o->ret_memory);
+}
+
+static void queues_done(struct store_queues *o)
+{
+	CLEAR(o->ret_names);
+	o->ret_paused = NULL;
+	o->ret_n = o->ret_n_paused = 0;
+	mem_done(&o->ret_memory);
+}
+
+static void metrics_read_done(struct store_metrics_read *o)
+{
+	o->ret_items = NULL;
+	o->ret_n = 0;
+	o->ret_counts = (struct store_bytes){0};
+	mem_done(&o->ret_memory);
+}
+
+static void events_done(struct store_events *o)
+{
+	o->ret_rows = NULL;
+	o->ret_at = NULL;
+	o->ret_n = o->ret_n_at = 0;
+	mem_done(&o->ret_memory);
+}
+
+/* Rows, and the memory that they lie in. */
+#define DROP(type, rows)                                                \
+	do {                                                            \
+		struct type *o_ = container_of(op, struct type, op);    \
+		o_->rows = NULL;                                        \
+		o_->ret_n = 0;                                          \
+		mem_done(&o_->ret_memory);                              \
+	} while (0)
+
 void store_op_done_fields(struct store_op *op)
 {
 	switch (op->kind) {
-	case STORE_CLAIM:
-		blob_done(&container_of(op, struct store_claim, op)->ret_spec);
-		return;
-	case STORE_RECORD:
-		CLEAR(container_of(op, struct store_record, op)->ret_texts);
-		return;
-	case STORE_TAKE_BACK:
-		CLEAR(container_of(op, struct store_take_back, op)->ret_texts);
-		return;
-	case STORE_RETRY:
-		CLEAR(container_of(op, struct store_retry, op)->ret_texts);
-		return;
-	case STORE_SESSION_OPEN: {
-		struct store_session_open *o = container_of(op, struct store_session_open, op);
-		o->ret_adopted = NULL;
-		o->ret_requeued = NULL;
-		o->ret_waiting = NULL;
-		o->ret_fenced = NULL;
-		o->ret_n_adopted = o->ret_n_requeued = o->ret_n_waiting = o->ret_n_fenced = 0;
-		o->ret_drain = (struct store_drain_wish){ 0 };
-		mem_done(&o->ret_memory);
-		return;
-	}
-	case STORE_FILL:
-		CLEAR(container_of(op, struct store_fill, op)->ret_rows);
-		container_of(op, struct store_fill, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_fill, op)->ret_memory);
-		return;
-	case STORE_QUEUES:
-		CLEAR(container_of(op, struct store_queues, op)->ret_names);
-		container_of(op, struct store_queues, op)->ret_n = 0;
-		container_of(op, struct store_queues, op)->ret_paused = NULL;
-		container_of(op, struct store_queues, op)->ret_n_paused = 0;
-		mem_done(&container_of(op, struct store_queues, op)->ret_memory);
-		return;
-	case STORE_DUE:
-		container_of(op, struct store_due, op)->ret_rows = NULL;
-		container_of(op, struct store_due, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_due, op)->ret_memory);
-		return;
-	case STORE_EXPIRE:
-		container_of(op, struct store_expire, op)->ret_ids = NULL;
-		container_of(op, struct store_expire, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_expire, op)->ret_memory);
-		return;
-	case STORE_STRAYS:
-		container_of(op, struct store_strays, op)->ret_rows = NULL;
-		container_of(op, struct store_strays, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_strays, op)->ret_memory);
-		return;
+	case STORE_CLAIM: blob_done(&container_of(op, struct store_claim, op)->ret_spec); return;
+	case STORE_RECORD: CLEAR(container_of(op, struct store_record, op)->ret_texts); return;
+	case STORE_TAKE_BACK: CLEAR(container_of(op, struct store_take_back, op)->ret_texts); return;
+	case STORE_RETRY: CLEAR(container_of(op, struct store_retry, op)->ret_texts); return;
+	case STORE_SESSION_OPEN: session_open_done(container_of(op, struct store_session_open, op)); return;
+	case STORE_FILL: fill_done(container_of(op, struct store_fill, op)); return;
+	case STORE_QUEUES: queues_done(container_of(op, struct store_queues, op)); return;
+	case STORE_DUE: DROP(store_due, ret_rows); return;
+	case STORE_EXPIRE: DROP(store_expire, ret_ids); return;
+	case STORE_STRAYS: DROP(store_strays, ret_rows); return;
 	case STORE_RUNS:
 		container_of(op, struct store_runs, op)->ret_runs = NULL;
 		mem_done(&container_of(op, struct store_runs, op)->ret_memory);
 		return;
-	case STORE_LOG_READ:
-		container_of(op, struct store_log_read, op)->ret_chunks = NULL;
-		container_of(op, struct store_log_read, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_log_read, op)->ret_memory);
-		return;
-	case STORE_METRICS_READ: {
-		struct store_metrics_read *o = container_of(op, struct store_metrics_read, op);
-		o->ret_items = NULL;
-		o->ret_n = 0;
-		o->ret_counts = (struct store_bytes){0};
-		mem_done(&o->ret_memory);
-		return;
-	}
+	case STORE_LOG_READ: DROP(store_log_read, ret_chunks); return;
+	case STORE_METRICS_READ: metrics_read_done(container_of(op, struct store_metrics_read, op)); return;
 	case STORE_GET:
 		blob_done(&container_of(op, struct store_get, op)->ret_task.spec);
 		mem_done(&container_of(op, struct store_get, op)->ret_memory);
 		return;
-	case STORE_EVENTS: {
-		struct store_events *o = container_of(op, struct store_events, op);
-		o->ret_rows = NULL;
-		o->ret_at = NULL;
-		o->ret_n = o->ret_n_at = 0;
-		mem_done(&o->ret_memory);
-		return;
-	}
-	case STORE_LIST:
-		list_done(container_of(op, struct store_list, op));
-		return;
-	case STORE_WORKERS:
-		container_of(op, struct store_workers, op)->ret_rows = NULL;
-		container_of(op, struct store_workers, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_workers, op)->ret_memory);
-		return;
-	case STORE_QUEUE_LIST:
-		container_of(op, struct store_queue_list, op)->ret_rows = NULL;
-		container_of(op, struct store_queue_list, op)->ret_n = 0;
-		mem_done(&container_of(op, struct store_queue_list, op)->ret_memory);
-		return;
+	case STORE_EVENTS: events_done(container_of(op, struct store_events, op)); return;
+	case STORE_LIST: list_done(container_of(op, struct store_list, op)); return;
+	case STORE_WORKERS: DROP(store_workers, ret_rows); return;
+	case STORE_QUEUE_LIST: DROP(store_queue_list, ret_rows); return;
 	case STORE_WORKER_GONE:
 	case STORE_DETACHED:
 	case STORE_DRAIN:
@@ -249,7 +232,6 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_MASTER_OPEN:
 	case STORE_BEAT:
 	case STORE_TAKE_OVER:
-	case STORE_KINDS:
-		return;
+	case STORE_KINDS: return;
 	}
 }

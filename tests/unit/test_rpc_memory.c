@@ -353,7 +353,7 @@ static void sweep(bool for_good)
 			fail_msg("%lld allocations stay when number %lld of %lld fails", (long long)(M.live - live), (long long)at, (long long)total);
 	}
 	assert_true(n_abandoned < total);
-	print_message("%lld allocations; %lld sessions of the library stay\n", (long long)total, (long long)n_abandoned);
+	print_message("# %lld allocations; %lld sessions of the library stay\n", (long long)total, (long long)n_abandoned);
 	assert_true(total > 60);
 	raw_done(&r);
 }
