@@ -2,11 +2,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PREFIX "reins_"
 #define PREFIX_LEN (sizeof(PREFIX) - 1)
@@ -77,11 +79,14 @@ int token_make(struct token *ret, char ret_text[static TOKEN_TEXT_MAX + 1])
 int token_read_file(const char *path, char ret_text[static TOKEN_SHOWN_MAX + 1], char *ret_err, size_t err_cap)
 {
 	char data[TOKEN_SHOWN_MAX + 3];
-	FILE *f = fopen(path, "re");
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes holds nobody up */
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
 	size_t n = f ? fread(data, 1, sizeof(data), f) : 0, first = 0;
 	int err = !f || ferror(f) ? errno : 0;
 	if (f)
 		fclose(f);
+	else if (fd >= 0)
+		close(fd);
 	while (n && isspace((unsigned char)data[n - 1]))
 		n--;
 	while (first < n && isspace((unsigned char)data[first]))

@@ -93,6 +93,8 @@ void http1_answer_route(struct http1_conn *c, const struct http1_route *route, s
 	asker.n_authorization = http1_fields_find(&fields, "authorization", &value);
 	if (asker.n_authorization == 1)
 		asker.authorization = value;
+	if (http1_fields_find(&fields, "host", &value) == 1)
+		asker.host = value;
 	http1_server_ask(c->srv, route, &asker, &r);
 	if (r.challenge)
 		snprintf(challenge, sizeof(challenge), "www-authenticate: %s\r\n", r.challenge);

@@ -21,6 +21,7 @@ struct http1_asker {
 	const struct stream_peer *peer;
 	const char *authorization; /* NULL: none, or several */
 	size_t n_authorization;
+	const char *host;          /* NULL: none, or it came over HTTP/2 */
 };
 
 struct http1_reply {

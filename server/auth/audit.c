@@ -9,9 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/auth/tokens.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
+#include "common/pb/utf8.h"
 
 struct audit {
 	struct loop *loop;
@@ -99,9 +101,10 @@ int audit_reopen(struct audit *a, char *ret_err, size_t cap)
 /* As valid JSON, whatever the peer sent. */
 static char *line_text(const struct audit_line *l, int64_t lost)
 {
-	char when[CLOCK_TEXT_LEN + 1];
+	char when[CLOCK_TEXT_LEN + 1], principal[4 * TOKENS_NAME_MAX];
 	clock_format_wall(clock_wall_us(), when);
-	json_t *o = json_pack("{ss ss ss ss ss ss ss}", "time", when, "principal", l->principal, "peer", l->peer, "method", l->method,
+	utf8_make_valid(l->principal, strlen(l->principal), principal, sizeof(principal), NULL); /* a certificate's may be any bytes */
+	json_t *o = json_pack("{ss ss ss ss ss ss ss}", "time", when, "principal", principal, "peer", l->peer, "method", l->method,
 			      "target", l->target, "code", l->code, "request_id", l->request_id);
 	if (o && lost)
 		json_object_set_new(o, "lost_before", json_integer(lost));

@@ -379,7 +379,8 @@ int auth_may(struct auth *a, const struct grpc_request *rq, unsigned roles, stru
 	enum auth_failure why;
 	if (identify(a, rq, &who, &why))
 		return refuse_failure(a, rq, why, ret_r);
-	int rc = !who || (who->roles & (roles | ROLE_ADMIN)) ? 0 : refuse_role(a, rq, who, roles, ret_r);
+	int rc = !who ? refuse_host(a, rq, ret_r) :
+		 who->roles & (roles | ROLE_ADMIN) ? 0 : refuse_role(a, rq, who, roles, ret_r);
 	principal_unref(who);
 	return rc;
 }

@@ -59,7 +59,7 @@ static bool may_see_metrics(const struct monitor *m, struct http1_reply *r)
 {
 	static const struct grpc_method metrics = { .path = "/metrics" };
 	const struct grpc_request rq = { .method = &metrics, .peer = r->asker->peer, .authorization = r->asker->authorization,
-					 .n_authorization = r->asker->n_authorization };
+					 .n_authorization = r->asker->n_authorization, .host = r->asker->host };
 	struct refusal refusal = { .code = STATUS_OK };
 	if (!m->rpc->auth || m->open_metrics || auth_may(m->rpc->auth, &rq, ROLE_READER | ROLE_OPERATOR, &refusal) == 0)
 		return true;

@@ -90,16 +90,28 @@ static void reply(struct bulk_call *b)
 		rc = buf_add(&out, buf_head(&b->ids), buf_len(&b->ids));
 	rpc_target(call, "tasks=%lld%s", (long long)b->n, b->dry ? " dry_run" : "");
 	if (rc || b->no_room)
-		rpc_refuse_room(call, "no room for the reply; what was asked for was done");
+		rpc_refuse_room(call, b->dry ? "no room for the reply" : "no room for the reply; what was asked for was done");
 	else
 		rpc_reply(call, &out);
 	buf_done(&out);
 }
 
+/* Some of the page may be done, which is no reason not to do it again: what is done is not done twice. */
+static void refuse_rest(struct bulk_call *b)
+{
+	struct refusal r;
+	long long done = (long long)(b->counts[DONE] + (b->retries ? 0 : b->counts[STOPPING]));
+	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s; %lld of %zu tasks are known to be done: make the call again",
+		     b->failed.queue_full ? "too much waits for the store" : "the store is away", b->failed.text, done, b->n);
+	(void)refuse_reason(&r, b->failed.queue_full ? REASON_STORE_BUSY : REASON_STORE_AWAY);
+	r.retry_after_ms = 1000;
+	grpc_call_finish(b->search.call, &r);
+}
+
 static void finish(struct bulk_call *b)
 {
 	if (b->search.call && b->has_failed)
-		rpc_refuse_store(b->search.call, &b->failed);
+		refuse_rest(b);
 	else if (b->search.call)
 		reply(b);
 	bulk_free(b);

@@ -447,6 +447,7 @@ def test_a_page_that_calls_us_by_its_own_name(make_cluster):
                  'scheduler.example.evil', ':80'):
         r = status(host)
         assert r.status == 403 and 'no name of this server' in r.body.decode(), host
+        assert curl(cluster, '/metrics', None, None, '-H', f'host: {host}').status == 403
     for host in ('localhost', f'LocalHost:{cluster.port}', 'tasks.localhost', '127.0.0.1', '[::1]:7346', socket.gethostname(),
                  'Scheduler.example:1'):
         assert status(host).status == 200, host
