@@ -111,11 +111,6 @@ int attempt_file_write(int dir_fd, const struct attempt_record *rec)
 
 /* ---- reading ---- */
 
-static int hex(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* In place; false for an escape that is none. */
 static bool unescape(char *s)
 {
@@ -125,7 +120,7 @@ static bool unescape(char *s)
 			*out++ = *s;
 			continue;
 		}
-		int high = hex(s[1]), low = high < 0 ? -1 : hex(s[2]);
+		int high = num_hex_digit(s[1]), low = high < 0 ? -1 : num_hex_digit(s[2]);
 		if (low < 0 || !(high | low))
 			return false;
 		*out++ = (char)(high << 4 | low);

@@ -15,4 +15,10 @@ void num_format_duration(int64_t ns, char *ret_text, size_t cap);
 /* The same for num_parse_size. */
 void num_format_size(int64_t bytes, char *ret_text, size_t cap);
 
+/* 0 to 15, in either case; -1: not one. */
+static inline int num_hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 #endif

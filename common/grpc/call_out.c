@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/grpc/codec.h"
+#include "common/grpc/framing.h"
 #include "common/grpc/gzip.h"
 #include "common/grpc/server_impl.h"
 
@@ -152,23 +153,10 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 	return 0;
 }
 
-struct span {
-	const void *data;
-	size_t len;
-};
-
-static size_t pack_span(const void *msg, uint8_t *out)
-{
-	const struct span *s = msg;
-	if (s->len)
-		memcpy(out, s->data, s->len);
-	return s->len;
-}
-
 int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 {
-	struct span s = { data, len };
-	return grpc_call_send_packed(c, len, pack_span, &s);
+	struct framing_span s = { data, len };
+	return grpc_call_send_packed(c, len, framing_pack_span, &s);
 }
 
 int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value)

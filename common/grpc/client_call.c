@@ -403,23 +403,10 @@ int grpc_client_send_packed(struct grpc_client_call *c, size_t len, size_t (*pac
 	return 0;
 }
 
-struct span {
-	const void *data;
-	size_t len;
-};
-
-static size_t pack_span(const void *msg, uint8_t *out)
-{
-	const struct span *s = msg;
-	if (s->len)
-		memcpy(out, s->data, s->len);
-	return s->len;
-}
-
 int grpc_client_send(struct grpc_client_call *c, const void *data, size_t len)
 {
-	struct span s = { data, len };
-	return grpc_client_send_packed(c, len, pack_span, &s);
+	struct framing_span s = { data, len };
+	return grpc_client_send_packed(c, len, framing_pack_span, &s);
 }
 
 size_t grpc_client_queued(const struct grpc_client_call *c) { return c->s ? h2_queued(c->s) : 0; }

@@ -1,6 +1,7 @@
 #include "common/grpc/framing.h"
 
 #include <errno.h>
+#include <string.h>
 
 int framing_next(const uint8_t *data, size_t len, size_t max, struct framing_message *ret)
 {
@@ -26,4 +27,12 @@ void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint8_t flags, ui
 	ret_prefix[2] = (uint8_t)(len >> 16);
 	ret_prefix[3] = (uint8_t)(len >> 8);
 	ret_prefix[4] = (uint8_t)len;
+}
+
+size_t framing_pack_span(const void *span, uint8_t *out)
+{
+	const struct framing_span *s = span;
+	if (s->len)
+		memcpy(out, s->data, s->len);
+	return s->len;
 }

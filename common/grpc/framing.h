@@ -19,6 +19,12 @@ struct framing_message {
  * -EBADMSG: flags other than 0 and 1. */
 int framing_next(const uint8_t *data, size_t len, size_t max, struct framing_message *ret) MUST_CHECK;
 #define FRAMING_COMPRESSED 1
+/* Bytes as the message of a send that reserves room and has it filled. */
+struct framing_span {
+	const void *data;
+	size_t len;
+};
+size_t framing_pack_span(const void *span, uint8_t *out);
 void framing_prefix(uint8_t ret_prefix[static FRAMING_PREFIX], uint8_t flags, uint32_t len);
 
 #endif

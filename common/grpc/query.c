@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/base/num.h"
 #include "common/grpc/gzip.h"
 #include "common/grpc/wire.h"
 
@@ -10,14 +11,6 @@ struct parameters {
 	size_t message_len;
 };
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* In place: it only gets shorter. A '%' that begins nothing: false. */
 static bool unescape(char *s, size_t *len)
 {
@@ -25,7 +18,7 @@ static bool unescape(char *s, size_t *len)
 	for (size_t i = 0; i < *len; i++) {
 		char c = s[i] == '+' ? ' ' : s[i];
 		if (c == '%') {
-			int hi = i + 2 < *len ? hex(s[i + 1]) : -1, lo = i + 2 < *len ? hex(s[i + 2]) : -1;
+			int hi = i + 2 < *len ? num_hex_digit(s[i + 1]) : -1, lo = i + 2 < *len ? num_hex_digit(s[i + 2]) : -1;
 			if (hi < 0 || lo < 0)
 				return false;
 			c = (char)(hi << 4 | lo);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/num.h"
 #include "common/h2/h2.h"
 
 #define TIMEOUT_MAX_NS (INT64_C(100) * 365 * 24 * 3600 * NS_PER_S)
@@ -88,23 +89,12 @@ size_t wire_encode_message(const char *text, char ret_text[static WIRE_MESSAGE_C
 	return out;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return -1;
-}
-
 void wire_decode_message(const char *text, char *ret_text, size_t cap)
 {
 	size_t out = 0;
 	for (const char *s = text; *s && out + 1 < cap; s++) {
-		int hi = *s == '%' ? hex_digit(s[1]) : -1;
-		int lo = hi >= 0 ? hex_digit(s[2]) : -1;
+		int hi = *s == '%' ? num_hex_digit(s[1]) : -1;
+		int lo = hi >= 0 ? num_hex_digit(s[2]) : -1;
 		unsigned char c = (unsigned char)*s;
 		if (lo >= 0) {
 			c = (unsigned char)(hi << 4 | lo);

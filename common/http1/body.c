@@ -3,17 +3,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/num.h"
+
 void http1_body_init(struct http1_body *b, const struct http1_head *h)
 {
 	*b = (struct http1_body){ .state = h->chunked ? BODY_SIZE : h->length ? BODY_LENGTH : BODY_DONE, .left = h->length };
-}
-
-static int hex(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static bool is_text(uint8_t c) { return c == '\t' || (c >= 0x20 && c != 0x7f); }
@@ -41,7 +35,7 @@ static int size_byte(struct http1_body *b, uint8_t c)
 		b->state = b->left ? BODY_CHUNK : BODY_TRAILERS;
 		return 0;
 	}
-	int digit = b->size_over ? -1 : hex(c);
+	int digit = b->size_over ? -1 : num_hex_digit((char)c);
 	if (digit >= 0) {
 		b->left = b->left << 4 | (uint64_t)digit;
 		return ++b->digits > 8 ? -EBADMSG : 0;

@@ -3,17 +3,10 @@
 
 #include <string.h>
 
+#include "common/base/num.h"
 #include "common/pb/utf8.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-static int hex_value(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* Of the four hex digits at s. -1: there are not four. */
 static int32_t hex4(const char *s, size_t len)
@@ -22,7 +15,7 @@ static int32_t hex4(const char *s, size_t len)
 	if (len < 4)
 		return -1;
 	for (int i = 0; i < 4; i++) {
-		int digit = hex_value(s[i]);
+		int digit = num_hex_digit(s[i]);
 		if (digit < 0)
 			return -1;
 		v = v * 16 + digit;

@@ -1,16 +1,11 @@
 /* Strict reading of the URL: what isn't understood is refused, not ignored. */
 #include "server/lease/redis/url.h"
 
-#include "common/base/num.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-static int hex(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
+#include "common/base/num.h"
 
 /* NULL: a bad escape or a NUL byte. */
 static char *decode(const char *s, size_t len)
@@ -21,7 +16,7 @@ static char *decode(const char *s, size_t len)
 		char c = s[i];
 		if (c == '%') {
 			bool whole = i + 2 < len;
-			int hi = whole ? hex(s[i + 1]) : -1, lo = whole ? hex(s[i + 2]) : -1;
+			int hi = whole ? num_hex_digit(s[i + 1]) : -1, lo = whole ? num_hex_digit(s[i + 2]) : -1;
 			if (hi < 0 || lo < 0 || (hi == 0 && lo == 0)) {
 				free(out);
 				return NULL;
