@@ -158,6 +158,7 @@ def test_the_master_goes_in_between(cluster, start_worker, tmp_path):
     start_worker(cluster)
     go = tmp_path / "go"
     task_id = run_sh(cluster, f'n=0; until [ -e {go} ]; do n=$((n+1)); echo "{{\\"step\\":$n,\\"x\\":$n}}" >>$REINS_METRICS; sleep 0.005; done; echo $n >$REINS_RESULT')
+    wait_for(lambda: read(cluster, task_id).last_number, "points: it has been accepted, or the next master gives it out anew")
     for _ in range(2):
         before = read(cluster, task_id).last_number
         cluster.restart()
