@@ -286,8 +286,10 @@ int http1_head_fields(const char *data, size_t len, struct buf *ret)
 
 size_t http1_fields_find(const struct buf *fields, const char *name, const char **ret_value)
 {
-	const char *p = (const char *)buf_head(fields), *end = p + buf_len(fields);
 	size_t count = 0;
+	if (!buf_len(fields))
+		return 0; /* there may be no memory at all */
+	const char *p = (const char *)buf_head(fields), *end = p + buf_len(fields);
 	while (p < end) {
 		const char *value = p + strlen(p) + 1;
 		if (strcmp(p, name) == 0) {
