@@ -39,6 +39,7 @@ http {{
             proxy_pass {http}://reins;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
+            proxy_set_header Host localhost; # a master that asks nobody who he is takes no names of others
             proxy_buffering off;      # streams come as they are written
             proxy_read_timeout 1h;
             {http_tls}

@@ -38,7 +38,8 @@ def test_connect(proxy, clients, row, protocol, http, codec):
     called = seen.CALLED.replace(", 5 MiB", "") if early else seen.CALLED
     row(client.name, client.version, f"{protocol} {codec}, HTTP/{http} through {proxy.wire}", called)
     address = proxy.address_1 if proxy.name == "nginx" and http == "1.1" else proxy.address
-    seen.check(proxy, [*client.command, f"http://{address}", protocol, http, codec], cwd=client.cwd, env={"NO_EARLY_ANSWER": "1"} if early else {})
+    seen.check(proxy, [*client.command, f"http://{address}", protocol, http, codec], cwd=client.cwd,
+               env={"INTEROP_WAY": proxy.name, **({"NO_EARLY_ANSWER": "1"} if early else {})})
 
 
 def test_worker(proxy, row, tmp_path, tmp_path_factory):

@@ -15,7 +15,7 @@ const client = createClient(TaskService, make({ baseUrl, httpVersion, nodeOption
 
 const hex = (bytes) => Buffer.from(bytes).toString('hex');
 const longest = { timeoutMs: 30000 };
-const queue = `connect-${protocol}-${httpVersion}-${codec}`;
+const queue = `connect-${protocol}-${httpVersion}-${codec}-${process.env.INTEROP_WAY ?? 'direct'}`;
 const bytes = Uint8Array.from([0, 255, 128, 10]);
 
 async function failure(call) {
