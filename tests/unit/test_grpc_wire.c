@@ -147,6 +147,7 @@ static void the_largest_trailers(void **state)
 		memcpy(text + 3 + 2 * i, "\u00e4", 2);
 	(void)refuse(&r, STATUS_NOT_FOUND, "field", "%s", text);
 	memset(r.field, 'f', sizeof(r.field) - 1);
+	r.field[sizeof(r.field) - 1] = '\0';
 	(void)refuse_resource(&r, "task", text);
 	for (int i = 0; i < REFUSAL_MORE_MAX; i++)
 		(void)refuse_more(&r, "aKeyOfThatLength", "%s", text);
