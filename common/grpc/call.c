@@ -1,7 +1,7 @@
 /* Owns calls: from their making to on_end.
  *
  *   open   a handler may act on it;
- *   over   ended by the handler (finish), the peer (reset), the deadline or the connection's loss: it is on srv->todo,
+ *   over   ended by the handler (finish), the peer (reset), the deadline or the connection's loss: it is on srv->marked,
  *          where on_end is called in LOOP_WORK, and then it is reused. What the handler queued leaves
  *          without it: the exchange goes on alone, its user is NULL.
  *
@@ -33,7 +33,7 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 				  .began_mono_ns = loop_now_mono_ns(srv->loop) };
 	entry->stats.started[r->dialect->protocol]++;
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
-	list_init(&c->todo);
+	list_init(&c->marked);
 	list_init(&c->parked);
 	list_push_back(r->x.ops->calls(&r->x), &c->node);
 	loop_timer_init(&c->timer, srv->loop, on_deadline);
@@ -53,7 +53,7 @@ static void call_free(struct grpc_call *c)
 	loop_timer_stop(&c->timer);
 	list_remove(&c->node);
 	list_remove(&c->parked);
-	list_remove(&c->todo);
+	list_remove(&c->marked);
 	if (srv->cfg.on_over)
 		srv->cfg.on_over(srv->cfg.app, c->caller, c->code);
 	srv->stats.calls_open--;
@@ -76,8 +76,8 @@ void call_free_spares(struct grpc_server *srv)
 
 void call_schedule(struct grpc_call *c)
 {
-	if (list_empty(&c->todo))
-		list_push_back(&c->srv->todo, &c->todo);
+	if (list_empty(&c->marked))
+		list_push_back(&c->srv->marked, &c->marked);
 	loop_mark(c->srv->loop, &c->srv->dirty);
 }
 
@@ -247,14 +247,14 @@ void call_work(struct grpc_server *srv)
 {
 	struct list batch, *it;
 	list_init(&batch);
-	list_splice_back(&batch, &srv->todo);
+	list_splice_back(&batch, &srv->marked);
 	while ((it = list_pop_front(&batch))) {
-		struct grpc_call *c = container_of(it, struct grpc_call, todo);
+		struct grpc_call *c = container_of(it, struct grpc_call, marked);
 		if (!c->over) {
 			call_input(c);
 			if (!c->over)
 				continue;
-			list_remove(&c->todo);
+			list_remove(&c->marked);
 		}
 		if (c->told && c->method->on_end)
 			c->method->on_end(c, c->finished);

@@ -100,7 +100,7 @@ static int channel_new(struct loop *loop, const struct grpc_channel_config *cfg,
 	ch->cfg = *cfg;
 	ch->scheme = tls ? "https" : "http";
 	list_init(&ch->calls);
-	list_init(&ch->todo);
+	list_init(&ch->marked);
 	list_init(&ch->spare);
 	loop_dirty_init(&ch->dirty, LOOP_WORK, on_work);
 	loop_timer_init(&ch->connect_timer, loop, on_connect_deadline);

@@ -23,7 +23,7 @@ static void on_deadline(struct loop_timer *t);
 static void call_free(struct grpc_client_call *c)
 {
 	loop_timer_stop(&c->timer);
-	list_remove(&c->todo);
+	list_remove(&c->marked);
 	list_remove(&c->node);
 	if (c->s) {
 		h2_set_user(c->s, NULL);
@@ -43,8 +43,8 @@ void client_call_free_spares(struct grpc_channel *ch)
 
 static void schedule(struct grpc_client_call *c)
 {
-	if (list_empty(&c->todo))
-		list_push_back(&c->ch->todo, &c->todo);
+	if (list_empty(&c->marked))
+		list_push_back(&c->ch->marked, &c->marked);
 	loop_mark(c->ch->base.loop, &c->ch->dirty);
 }
 
@@ -248,7 +248,7 @@ static void input(struct grpc_client_call *c)
 	if (c->told || !c->s)
 		return;
 	if (c->over) {
-		if (list_empty(&c->todo)) /* else cancelled by its own handler: LOOP_WORK tells */
+		if (list_empty(&c->marked)) /* else cancelled by its own handler: LOOP_WORK tells */
 			tell(c);
 	} else if (c->peer_done && !c->paused) {
 		conclude(c);
@@ -317,9 +317,9 @@ void client_call_work(struct grpc_channel *ch)
 {
 	struct list batch, *it;
 	list_init(&batch);
-	list_splice_back(&batch, &ch->todo);
+	list_splice_back(&batch, &ch->marked);
 	while ((it = list_pop_front(&batch))) {
-		struct grpc_client_call *c = container_of(it, struct grpc_client_call, todo);
+		struct grpc_client_call *c = container_of(it, struct grpc_client_call, marked);
 		if (c->over)
 			tell(c);
 		else
@@ -357,7 +357,7 @@ int grpc_call_start(struct grpc_channel *ch, const char *path, enum grpc_call_ki
 	if (!c)
 		return -ENOMEM;
 	*c = (struct grpc_client_call){ .ch = ch, .ev = *ev, .arg = arg, .kind = kind };
-	list_init(&c->todo);
+	list_init(&c->marked);
 	list_init(&c->node);
 	loop_timer_init(&c->timer, conn->loop, on_deadline);
 	int rc = h2_begin(conn->h2, h, n, false, c, &c->s);

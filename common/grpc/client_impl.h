@@ -12,7 +12,7 @@ struct grpc_channel {
 	char *authority, *user_agent, *authorization; /* authorization: "Bearer …" or NULL */
 	const char *scheme;
 	struct list calls;
-	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
+	struct list marked;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* kept until the channel goes: one may be on the stack */
 	struct loop_dirty dirty;
 	struct loop_timer connect_timer;
@@ -23,7 +23,7 @@ struct grpc_channel {
 
 struct grpc_client_call {
 	struct list node; /* of the channel's calls or spares */
-	struct list todo;
+	struct list marked;
 	struct grpc_channel *ch;
 	struct h2_stream *s; /* NULL: the stream is gone */
 	struct grpc_call_events ev;

@@ -1,5 +1,5 @@
 /* gRPC-Web, binary: gRPC whose trailers are one more frame of the body, so that browsers can read them. */
-#include <stdio.h>
+#include <assert.h>
 #include <string.h>
 
 #include "common/grpc/dialect.h"
@@ -31,25 +31,39 @@ static void begin_with(struct reply *r, size_t whole)
 
 static void begin(struct reply *r) { begin_with(r, 0); }
 
-static size_t field(uint8_t *at, const char *name, const char *value, size_t len)
+struct block {
+	uint8_t bytes[FRAMING_PREFIX + BLOCK_MAX];
+	size_t n;
+};
+
+static void add(struct block *b, const void *data, size_t len)
 {
-	return (size_t)sprintf((char *)at, "%s:%.*s\r\n", name, (int)len, value);
+	assert(len <= sizeof(b->bytes) - b->n);
+	memcpy(b->bytes + b->n, data, len);
+	b->n += len;
+}
+
+static void add_field(struct block *b, const char *name, const char *value, size_t len)
+{
+	add(b, name, strlen(name));
+	add(b, ":", 1);
+	add(b, value, len);
+	add(b, "\r\n", 2);
 }
 
 static void end(struct reply *r, const struct refusal *refusal)
 {
-	uint8_t bytes[FRAMING_PREFIX + BLOCK_MAX];
+	struct block b = { .n = FRAMING_PREFIX };
 	struct trailers t;
-	size_t n = FRAMING_PREFIX;
 	trailers_build(&t, refusal);
 	for (size_t i = 0; i < t.n; i++)
-		n += field(bytes + n, t.h[i].name, t.h[i].value, t.h[i].value_len);
+		add_field(&b, t.h[i].name, t.h[i].value, t.h[i].value_len);
 	for (size_t i = 0; i < r->n_trailers; i++)
-		n += field(bytes + n, r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value));
-	framing_prefix(bytes, TRAILERS_FRAME, (uint32_t)(n - FRAMING_PREFIX));
+		add_field(&b, r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value));
+	framing_prefix(b.bytes, TRAILERS_FRAME, (uint32_t)(b.n - FRAMING_PREFIX));
 	if (!r->begun)
-		begin_with(r, n);
-	if (reply_write(r, bytes, n))
+		begin_with(r, b.n);
+	if (reply_write(r, b.bytes, b.n))
 		r->x.ops->finish(&r->x, NULL, 0);
 }
 

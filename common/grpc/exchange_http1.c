@@ -1,6 +1,5 @@
 /* Calls over exchanges of HTTP/1.1. */
-#include <stdlib.h>
-
+#include "common/base/num.h"
 #include "common/grpc/server_impl.h"
 
 _Static_assert((int)HTTP1_NEWS_HEADERS == (int)H2_NEWS_HEADERS && (int)HTTP1_NEWS_DATA == (int)H2_NEWS_DATA &&
@@ -22,9 +21,12 @@ static void respond(const struct exchange *x, const struct h2_header *h, size_t 
 {
 	struct http1_field f[REPLY_FIELDS_MAX + 8];
 	size_t f_n = 0;
+	int64_t status;
+	if (num_parse_i64(h[0].value, &status) < 0)
+		status = 500; /* the first is :status, of our own making */
 	for (size_t i = 1; i < n && f_n < ARRAY_LEN(f); i++)
 		f[f_n++] = (struct http1_field){ h[i].name, h[i].value, h[i].value_len };
-	http1_respond(of(x), atoi(h[0].value), f, f_n, end);
+	http1_respond(of(x), (int)status, f, f_n, end);
 }
 
 static uint8_t *reserve(const struct exchange *x, size_t n) { return http1_write_reserve(of(x), n); }

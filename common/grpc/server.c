@@ -51,7 +51,7 @@ static void log_line(struct grpc_server *srv, const char *peer, const char *text
 
 static void check_drained(struct grpc_server *srv)
 {
-	if (!srv->draining || !list_empty(&srv->conns) || !list_empty(&srv->todo) || !srv->on_drained)
+	if (!srv->draining || !list_empty(&srv->conns) || !list_empty(&srv->marked) || !srv->on_drained)
 		return;
 	void (*on_drained)(void *) = srv->on_drained;
 	srv->on_drained = NULL;
@@ -354,7 +354,7 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	list_init(&srv->conns);
 	list_init(&srv->http1_calls);
 	list_init(&srv->listeners);
-	list_init(&srv->todo);
+	list_init(&srv->marked);
 	list_init(&srv->spare);
 	buf_init(&srv->plain_in, MESSAGE_BUF_MAX);
 	buf_init(&srv->wire_in, MESSAGE_BUF_MAX);

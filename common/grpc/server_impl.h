@@ -24,7 +24,7 @@ struct grpc_server {
 	struct method_entry *entries; /* the last: of requests that became no call */
 	struct list conns, listeners;
 	struct list http1_calls; /* over exchanges of HTTP/1.1 */
-	struct list todo;  /* calls to be ended or resumed in the next LOOP_WORK */
+	struct list marked;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
 	size_t n_spare;
 	/* One message at a time on its way in or out: inflated, as protobuf, as JSON, deflated. */
@@ -48,7 +48,7 @@ struct server_conn {
 
 struct grpc_call {
 	struct list node;   /* of the connection's calls; of srv->spare when not in use */
-	struct list todo;   /* on srv->todo */
+	struct list marked;   /* on srv->marked */
 	struct list parked; /* of the connection */
 	struct grpc_server *srv;
 	struct reply reply;
@@ -93,7 +93,7 @@ void call_news(struct grpc_server *srv, const struct exchange *x, struct grpc_ca
 /* input() is due in the next LOOP_WORK. */
 void call_schedule(struct grpc_call *c);
 void call_set_timer(struct grpc_call *c);
-/* Runs srv->todo. */
+/* Runs srv->marked. */
 void call_work(struct grpc_server *srv);
 /* Ends with a status that is not the handler's. */
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text);

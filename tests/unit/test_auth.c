@@ -170,7 +170,7 @@ static void the_file_is_bounded(void **state)
 	assert_non_null(strstr(err, "a NUL"));
 	size_t n = 0;
 	for (int i = 0; i <= TOKENS_PREFIXES_MAX; i++)
-		n += (size_t)sprintf(text + n, "cert c%d-* roles=reader\n", i);
+		n += (size_t)snprintf(text + n, TOKENS_FILE_MAX + 2 - n, "cert c%d-* roles=reader\n", i);
 	assert_int_equal(tokens_parse(text, n, err, sizeof(err), &t), -EINVAL);
 	assert_non_null(strstr(err, "line 101: more than 100 certificates with a *"));
 	free(text);

@@ -209,18 +209,19 @@ static void test_any(void **state)
 static void test_lengths(void **state)
 {
 	static const size_t sizes[] = { 0, 1, 100, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 16370, 16380, 16384, 70000 };
-	char *in = malloc(200000);
+	enum { CAP = 200000 };
+	char *in = malloc(CAP);
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-		size_t n = (size_t)sprintf(in, "{\"inner\":{\"inner\":{\"children\":[{\"text\":\"");
+		size_t n = (size_t)snprintf(in, CAP, "{\"inner\":{\"inner\":{\"children\":[{\"text\":\"");
 		memset(in + n, 'x', sizes[i]);
 		n += sizes[i];
-		n += (size_t)sprintf(in + n, "%s\"}],\"words\":[", sizes[i] ? "" : "y");
+		n += (size_t)snprintf(in + n, CAP - n, "%s\"}],\"words\":[", sizes[i] ? "" : "y");
 		for (size_t k = 0; k < 1 + sizes[i] / 8; k++)
-			n += (size_t)sprintf(in + n, "%s7", k ? "," : "");
-		sprintf(in + n, "]}}}");
+			n += (size_t)snprintf(in + n, CAP - n, "%s7", k ? "," : "");
+		snprintf(in + n, CAP - n, "]}}}");
 		/* Numbers of fields stand before those with higher numbers. */
-		char *words = strstr(in, ",\"words\""), *children = strstr(in, "\"children\""), *out = malloc(200000);
-		sprintf(out, "%.*s%.*s,%.*s}}}", (int)(children - in), in, (int)(strstr(words, "}}}") - words - 1), words + 1,
+		char *words = strstr(in, ",\"words\""), *children = strstr(in, "\"children\""), *out = malloc(CAP);
+		snprintf(out, CAP, "%.*s%.*s,%.*s}}}", (int)(children - in), in, (int)(strstr(words, "}}}") - words - 1), words + 1,
 			(int)(words - children), children);
 		expect_good(SHAPES, in, strlen(in), out);
 		free(out);
@@ -420,11 +421,11 @@ static void test_times_are_refused(void **state)
 		"315576000001s", "-315576000001s", "99999999999999999999999s", "18446744073709551616s", "18446744073709551617.5s", "1e3s", "-s" };
 	char in[200];
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
-		sprintf(in, "{\"at\":\"%s\"}", times[i]);
+		snprintf(in, sizeof(in), "{\"at\":\"%s\"}", times[i]);
 		expect_bad(SHAPES, in, strlen(in), "at", "a time as in \"2026-11-30T17:05:00.5Z\" is expected");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(spans); i++) {
-		sprintf(in, "{\"laps\":[\"0s\",\"%s\"]}", spans[i]);
+		snprintf(in, sizeof(in), "{\"laps\":[\"0s\",\"%s\"]}", spans[i]);
 		expect_bad(SHAPES, in, strlen(in), "laps[1]", "a duration in seconds as in \"1.5s\" is expected");
 	}
 	expect_bad(SHAPES, "{\"at\":{\"seconds\":1}}", 20, "at", "not an object");
@@ -487,7 +488,7 @@ static void test_messages_are_text(void **state)
 		char *p = stpcpy(key, &"xxxxxxx"[n % 8]);
 		for (size_t i = 0; i < n; i++)
 			p = stpcpy(p, i % 2 ? "\xf0\x9f\x98\x80" : "a");
-		sprintf(in, "{\"shapes\":{\"%s\":{\"%s\":1}}}", key, key);
+		snprintf(in, sizeof(in), "{\"shapes\":{\"%s\":{\"%s\":1}}}", key, key);
 		assert_int_equal(pb_json_read(SHAPES, in, strlen(in), NULL, &wire, &r), -1);
 		assert_int_equal(r.code, STATUS_INVALID_ARGUMENT);
 		struct refusal copy;
@@ -714,7 +715,7 @@ static void test_any_of_what_we_do_not_know(void **state)
 		char expected[200];
 		buf_init(&b, 1000);
 		any.type_url = urls[i];
-		sprintf(expected, "{\"details\":[{\"typeUrl\":\"%s\",\"value\":\"Cg==\"}]}", urls[i]);
+		snprintf(expected, sizeof(expected), "{\"details\":[{\"typeUrl\":\"%s\",\"value\":\"Cg==\"}]}", urls[i]);
 		assert_int_equal(pb_json_write(&s, 0, &b), 0);
 		assert_int_equal(buf_add(&b, "", 1), 0);
 		assert_string_equal(buf_head(&b), expected);
