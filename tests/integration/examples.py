@@ -1,5 +1,6 @@
 """The programs of client/examples, as their README says to run them, and what each must do."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -9,11 +10,27 @@ import subprocess
 
 import pytest
 import stubs
-from cluster import PATIENCE
+from cluster import PATIENCE, Cluster
 from programs import runs
+from real_worker import workers
 
 ROOT = stubs.ROOT
 EXAMPLES = ROOT / "client" / "examples"
+
+
+@contextlib.contextmanager
+def clusters_with_a_worker(servers, build_dir, folder):
+    """place("clear"), place("tls"): a cluster with a worker, made when first asked for; ended with the block."""
+    made = {}
+    with workers(build_dir, folder) as start:
+        def place(kind):
+            if kind not in made:
+                made[kind] = Cluster(*servers, tls=kind == "tls").start()
+                start(made[kind], f"of-{kind}")
+            return made[kind]
+        yield place
+    for cluster in made.values():
+        cluster.close()
 
 
 def environment(cluster, certificate="client-admin", **more):

@@ -6,27 +6,16 @@ import subprocess
 import pytest
 import stubs
 from certs import Certs
-from cluster import BUILD, PATIENCE, Cluster
-from examples import EXAMPLES, Example, build, does_the_rest, goes_through, npm_ci
+from cluster import BUILD, PATIENCE
+from examples import EXAMPLES, Example, build, clusters_with_a_worker, does_the_rest, goes_through, npm_ci
 from lone_master import Caller, LoneMaster
 from real_worker import workers
 
 
 @pytest.fixture(scope="module")
 def places(servers, need_reinsd, build_dir, tmp_path_factory):
-    """places("clear"), places("tls"): a cluster with a worker."""
-    made = {}
-    with workers(build_dir, tmp_path_factory.mktemp("workers")) as start:
-
-        def place(kind):
-            if kind not in made:
-                made[kind] = Cluster(*servers, tls=kind == "tls").start()
-                start(made[kind], f"of-{kind}")
-            return made[kind]
-
+    with clusters_with_a_worker(servers, build_dir, tmp_path_factory.mktemp("workers")) as place:
         yield place
-    for cluster in made.values():
-        cluster.close()
 
 
 def python(tmp_path_factory):

@@ -11,8 +11,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
-from cluster import Cluster, need_reinsd, servers  # noqa: E402,F401
-from real_worker import workers  # noqa: E402
+from cluster import need_reinsd, servers  # noqa: E402,F401
+from examples import clusters_with_a_worker  # noqa: E402
 
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -65,17 +65,8 @@ def build_dir():
 
 @pytest.fixture(scope="session")
 def places(servers, need_reinsd, build_dir, tmp_path_factory):
-    """places("clear"), places("tls"): a cluster with a worker."""
-    made = {}
-    with workers(build_dir, tmp_path_factory.mktemp("workers")) as start:
-        def place(kind):
-            if kind not in made:
-                made[kind] = Cluster(*servers, tls=kind == "tls").start()
-                start(made[kind], f"of-{kind}")
-            return made[kind]
+    with clusters_with_a_worker(servers, build_dir, tmp_path_factory.mktemp("workers")) as place:
         yield place
-    for cluster in made.values():
-        cluster.close()
 
 
 @pytest.fixture(params=["clear", "tls"])
