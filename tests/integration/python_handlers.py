@@ -32,6 +32,7 @@ def until(task):
             task.log('stopped')
             open(go + '.stopped', 'w').close()
             return b'stopped'
+    open(go + '.went', 'w').close()
     return b'went'
 
 

@@ -157,7 +157,7 @@ def test_master_restarts_while_it_runs(cluster, start, tmp_path):
     wait_for(lambda: ticks(cluster, task) > n, "the log goes on")
     cluster.kill9()
     go.touch()  # it ends while nobody is there
-    time.sleep(0.1)
+    wait_for(lambda: (tmp_path / "go.went").exists(), "the handler's end")
     cluster.start()
     cluster.connect_anew()
     done = cluster.finished(task)

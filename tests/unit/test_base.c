@@ -40,7 +40,7 @@ static struct rng seeded(void)
 {
 	const char *given = getenv("REINS_SEED");
 	uint64_t seed = given ? strtoull(given, NULL, 10) : rng_process_next();
-	print_message("REINS_SEED=%llu\n", (unsigned long long)seed);
+	print_message("# REINS_SEED=%llu\n", (unsigned long long)seed);
 	struct rng r;
 	rng_seed(&r, seed);
 	return r;

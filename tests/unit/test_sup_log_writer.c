@@ -120,7 +120,7 @@ static void random_disk(void **state)
 {
 	struct rng rng;
 	uint64_t seed = (uint64_t)clock_wall_us();
-	print_message("seed %llu\n", (unsigned long long)seed);
+	print_message("# seed %llu\n", (unsigned long long)seed);
 	rng_seed(&rng, seed);
 	for (int round = 0; round < 200; round++) {
 		struct log_writer w;
