@@ -33,6 +33,10 @@ static inline int64_t us_to_ns(int64_t us)
 	return us > INT64_MAX / NS_PER_US ? INT64_MAX : us < INT64_MIN / NS_PER_US ? INT64_MIN : us * NS_PER_US;
 }
 
+/* A number that is a macro, as text to be joined with other text. */
+#define NUMBER_TEXT_OF(n) #n
+#define NUMBER_TEXT(n) NUMBER_TEXT_OF(n)
+
 static inline size_t min_sz(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/base64.h"
 #include "common/base/num.h"
 #include "common/h2/h2.h"
 
@@ -116,7 +117,6 @@ void wire_decode_message(const char *text, char *ret_text, size_t cap)
 
 size_t wire_base64_encode(const uint8_t *data, size_t len, char *ret_text, size_t cap)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	size_t out = 0;
 	if (cap < WIRE_BASE64_CAP(len)) {
 		if (cap)
@@ -124,10 +124,10 @@ size_t wire_base64_encode(const uint8_t *data, size_t len, char *ret_text, size_
 		return 0;
 	}
 	for (size_t i = 0; i < len; i += 3) {
-		size_t left = min_sz(3, len - i);
-		uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (left > 2 ? data[i + 2] : 0);
-		for (size_t d = 0; d < left + 1; d++)
-			ret_text[out++] = digits[v >> (18 - 6 * d) & 63];
+		char quad[4];
+		size_t n = base64_quad(data + i, len - i, quad);
+		memcpy(ret_text + out, quad, n);
+		out += n;
 	}
 	ret_text[out] = 0;
 	return out;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/base64.h"
 #include "common/pb/json_type.h"
 #include "common/pb/pb.h"
 #include "common/pb/utf8.h"
@@ -104,12 +105,10 @@ static void put_string(struct writer *w, const char *s)
 
 static void put_base64(struct writer *w, const uint8_t *p, size_t len)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	put(w, "\"", 1);
 	for (; len && !w->rc; p += min_sz(len, 3), len -= min_sz(len, 3)) {
-		uint32_t v = (uint32_t)p[0] << 16 | (len > 1 ? (uint32_t)p[1] << 8 : 0) | (len > 2 ? p[2] : 0);
-		char quad[4] = { digits[v >> 18], digits[v >> 12 & 63], len > 1 ? digits[v >> 6 & 63] : '=',
-			len > 2 ? digits[v & 63] : '=' };
+		char quad[4] = { '=', '=', '=', '=' };
+		(void)base64_quad(p, len, quad);
 		put(w, quad, 4);
 	}
 	put(w, "\"", 1);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/pb/json_reader.h"
+#include "common/base/hash.h"
 #include "common/pb/json_value.h"
 
 int reader_text(struct reader *r, const struct json_token *t, const char **ret_text, size_t *ret_len)
@@ -227,15 +228,6 @@ int reader_put_scalar(struct reader *r, const ProtobufCFieldDescriptor *f, const
 	}
 }
 
-/* FNV-1a.  Whoever makes keys of one hash gains nothing but slower comparisons. */
-static uint64_t hash(const char *text, size_t len)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
-
 int reader_put_key(struct reader *r, const ProtobufCFieldDescriptor *f, const struct json_token *t, struct map_key *ret_key)
 {
 	struct map_key key = { .token = *t, .is_number = f->type != PROTOBUF_C_TYPE_STRING };
@@ -244,7 +236,7 @@ int reader_put_key(struct reader *r, const ProtobufCFieldDescriptor *f, const st
 	if (reader_put_tag(r, f->id, pb_wire_of(f->type)) || reader_text(r, t, &text, &len))
 		return -1;
 	if (f->type == PROTOBUF_C_TYPE_STRING) {
-		key.number = hash(text, len);
+		key.number = hash_add(HASH_START, text, len);
 		if (reader_put_string(r, t))
 			return -1;
 	} else if (f->type == PROTOBUF_C_TYPE_BOOL) {

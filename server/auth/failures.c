@@ -1,4 +1,5 @@
 #include "server/auth/failures.h"
+#include "common/base/hash.h"
 
 #include <string.h>
 
@@ -15,9 +16,7 @@ static uint64_t hash_of(const struct failures *f, const char *peer)
 {
 	const char *port = strrchr(peer, ':');
 	size_t n = port ? (size_t)(port - peer) : strlen(peer);
-	uint64_t h = 14695981039346656037u ^ f->seed;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (unsigned char)peer[i]) * 1099511628211u;
+	uint64_t h = hash_add(HASH_START ^ f->seed, peer, n);
 	h = (h ^ (h >> 33)) * 0xff51afd7ed558ccdu;
 	h = (h ^ (h >> 33)) * 0xc4ceb9fe1a85ec53u;
 	return (h ^ (h >> 33)) | 1;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/hash.h"
 #include "common/pb/pb.h"
 #include "server/rpc/selector.h"
 #include "server/rpc/spec.h"
@@ -142,21 +143,12 @@ void filter_apply(const struct filter *f, struct store_list *ret)
 
 /* ---- tokens ---- */
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const void *data, size_t len)
-{
-	const uint8_t *p = data;
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ p[i]) * UINT64_C(1099511628211);
-	return h;
-}
-
-static uint64_t hash_int(uint64_t h, uint64_t v) { return hash(h, &v, sizeof(v)); }
-static uint64_t hash_text(uint64_t h, const char *text) { return hash(h, text, strlen(text) + 1); }
+static uint64_t hash_int(uint64_t h, uint64_t v) { return hash_add(h, &v, sizeof(v)); }
+static uint64_t hash_text(uint64_t h, const char *text) { return hash_add(h, text, strlen(text) + 1); }
 
 uint64_t filter_fingerprint(const struct filter *f, uint64_t seed)
 {
-	uint64_t h = hash_int(UINT64_C(14695981039346656037), seed);
+	uint64_t h = hash_int(HASH_START, seed);
 	h = hash_int(h, f->states);
 	h = hash_int(h, (uint64_t)f->created_from_us);
 	h = hash_int(h, (uint64_t)f->created_before_us);
@@ -166,12 +158,12 @@ uint64_t filter_fingerprint(const struct filter *f, uint64_t seed)
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		h = hash_text(h, texts[i]);
 	for (size_t i = 0; i < f->n_ids; i++)
-		h = hash(h, f->ids[i].b, sizeof(f->ids[i].b));
+		h = hash_add(h, f->ids[i].b, sizeof(f->ids[i].b));
 	for (size_t i = 0; i < f->labels.n_wants; i++) {
 		const struct label_want *w = &f->labels.wants[i];
 		h = hash_int(h, w->none);
 		for (size_t k = w->first; k < (size_t)w->first + w->n; k++)
-			h = hash(h, f->labels.needles[k].data, f->labels.needles[k].len);
+			h = hash_add(h, f->labels.needles[k].data, f->labels.needles[k].len);
 	}
 	return h;
 }

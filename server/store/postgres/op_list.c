@@ -8,8 +8,6 @@
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_view.h"
 
-#define STRING_OF(n) #n
-#define NUMBER(n) STRING_OF(n)
 
 #define INPUT                                                                                              \
 	"WITH i AS MATERIALIZED (SELECT ($1::int4[])[1] AS states, ($2::text[])[1] AS queue, ($3::uuid[])[1] AS below, " \
@@ -73,8 +71,8 @@ static const char ids_sql[] = THROUGH("SELECT k.* FROM i CROSS JOIN LATERAL (SEL
 	"SELECT p.* FROM i CROSS JOIN LATERAL (SELECT " columns " FROM ready p WHERE i.queue IS NULL AND p.queue >= ''" limit ") p UNION ALL "      \
 	"SELECT p.* FROM i CROSS JOIN LATERAL (SELECT " columns " FROM ready p WHERE p.queue = i.queue COLLATE \"C\"" limit ") p"
 static const char parts_sql[] = INPUT
-	"many AS MATERIALIZED (SELECT count(*) > " NUMBER(STORE_LIST_READY_MAX) " AS ready FROM (SELECT p.* FROM i CROSS JOIN LATERAL ("
-	READY("1", " LIMIT " NUMBER(STORE_LIST_READY_MAX) " + 1") ") p WHERE i.states & 2 <> 0) p), "
+	"many AS MATERIALIZED (SELECT count(*) > " NUMBER_TEXT(STORE_LIST_READY_MAX) " AS ready FROM (SELECT p.* FROM i CROSS JOIN LATERAL ("
+	READY("1", " LIMIT " NUMBER_TEXT(STORE_LIST_READY_MAX) " + 1") ") p WHERE i.states & 2 <> 0) p), "
 	"u AS MATERIALIZED ("
 	"(SELECT r.id FROM i CROSS JOIN LATERAL (SELECT r.task_id AS id FROM running r WHERE i.states & 4 <> 0 AND "
 	IN_RANGE("r.task_id") "AND (i.worker IS NULL OR r.worker = i.worker COLLATE \"C\") " NEWEST("r.task_id") ") r) UNION ALL "

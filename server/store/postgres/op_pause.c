@@ -9,18 +9,16 @@
 #include "server/store/postgres/pg_rows.h"
 #include "server/store/queues.h"
 
-#define STRING_OF(n) #n
-#define NUMBER(n) STRING_OF(n)
 #define INPUT "i AS MATERIALIZED (SELECT ($1::text[])[1] AS name, ($2::int4[])[1] AS n), "
 #define RUNNING                                                                                              \
-	"x AS MATERIALIZED (SELECT r.queue FROM running r LIMIT " NUMBER(STORE_QUEUE_RUNNING_MAX) " + 1), "     \
+	"x AS MATERIALIZED (SELECT r.queue FROM running r LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) " + 1), "     \
 	"g AS MATERIALIZED (SELECT x.queue AS name, count(*) AS n FROM x GROUP BY x.queue) "
 /* From one name to the next one above it. */
 #define NAMES(name, table)                                                                                      \
 	name " AS ((SELECT t.queue FROM " table " t WHERE t.queue > (SELECT i.name FROM i) ORDER BY t.queue LIMIT 1) UNION ALL " \
 	"SELECT (SELECT t.queue FROM " table " t WHERE t.queue > " name ".queue ORDER BY t.queue LIMIT 1) FROM " name     \
 	" WHERE " name ".queue IS NOT NULL), "
-#define COUNTED(table) "(SELECT count(*) FROM (SELECT FROM " table " t WHERE t.queue = c.name LIMIT " NUMBER(STORE_QUEUE_COUNT_MAX) " + 1) t)"
+#define COUNTED(table) "(SELECT count(*) FROM (SELECT FROM " table " t WHERE t.queue = c.name LIMIT " NUMBER_TEXT(STORE_QUEUE_COUNT_MAX) " + 1) t)"
 /* Of each priority the first is the oldest. */
 #define OLDEST                                                                                               \
 	"(WITH RECURSIVE p AS ((SELECT t.neg_priority, t.seq, t.task_id FROM ready t WHERE t.queue = c.name ORDER BY t.queue, " \

@@ -9,8 +9,6 @@
 #include "server/store/sqlite/sq.h"
 
 #define ROW_COST 200
-#define STRING_OF(n) #n
-#define NUMBER(n) STRING_OF(n)
 
 #define LOOK                                                                                                            \
 	"SELECT t.seq, t.id, t.queue, t.name, t.owner, t.created_us, CASE WHEN e.seq IS NOT NULL THEN e.state WHEN r.task_id IS NOT NULL " \
@@ -31,9 +29,9 @@ static const char parts_sql[] =
 	PART("task_id", "delayed", "?4 & 2") " UNION ALL " PART("task_id", "ready", "?4 & 2 AND ?5 IS NULL") " UNION ALL "
 	PART("task_id", "ready", "?4 & 2 AND queue = ?5") " ORDER BY id DESC LIMIT ?3) u CROSS JOIN task t ON t.id = u.id" PLACES NEWEST;
 static const char ready_sql[] =
-	"SELECT count(*) FROM (SELECT 1 FROM ready WHERE ?1 IS NULL LIMIT " NUMBER(STORE_LIST_READY_MAX) " + 1)";
+	"SELECT count(*) FROM (SELECT 1 FROM ready WHERE ?1 IS NULL LIMIT " NUMBER_TEXT(STORE_LIST_READY_MAX) " + 1)";
 static const char ready_of_sql[] =
-	"SELECT count(*) FROM (SELECT 1 FROM ready WHERE queue = ?1 LIMIT " NUMBER(STORE_LIST_READY_MAX) " + 1)";
+	"SELECT count(*) FROM (SELECT 1 FROM ready WHERE queue = ?1 LIMIT " NUMBER_TEXT(STORE_LIST_READY_MAX) " + 1)";
 
 static uint32_t bit(enum store_state s) { return UINT32_C(1) << s; }
 

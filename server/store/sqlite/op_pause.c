@@ -8,25 +8,23 @@
 #include "server/store/queues.h"
 #include "server/store/sqlite/sq.h"
 
-#define STRING_OF(n) #n
-#define NUMBER(n) STRING_OF(n)
 
 static const char next_ready_sql[] = "SELECT queue FROM ready WHERE queue > ?1 ORDER BY queue LIMIT 1";
 static const char next_delayed_sql[] = "SELECT queue FROM delayed WHERE queue > ?1 ORDER BY queue LIMIT 1";
 static const char next_paused_sql[] = "SELECT name FROM queue WHERE name > ?1 ORDER BY name LIMIT 1";
 static const char next_running_sql[] =
-	"SELECT min(queue) FROM (SELECT queue FROM running LIMIT " NUMBER(STORE_QUEUE_RUNNING_MAX) ") WHERE queue > ?1";
+	"SELECT min(queue) FROM (SELECT queue FROM running LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) ") WHERE queue > ?1";
 static const char known_sql[] =
 	"SELECT EXISTS (SELECT 1 FROM ready WHERE queue = ?1) OR EXISTS (SELECT 1 FROM delayed WHERE queue = ?1) OR "
 	"EXISTS (SELECT 1 FROM queue WHERE name = ?1) OR "
-	"EXISTS (SELECT 1 FROM (SELECT queue FROM running LIMIT " NUMBER(STORE_QUEUE_RUNNING_MAX) ") WHERE queue = ?1)";
+	"EXISTS (SELECT 1 FROM (SELECT queue FROM running LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) ") WHERE queue = ?1)";
 static const char pause_sql[] = "SELECT paused_us, coalesce(reason, '') FROM queue WHERE name = ?1";
 #define COUNTED(table) \
-	"SELECT count(*) FROM (SELECT 1 FROM " table " WHERE queue = ?1 LIMIT " NUMBER(STORE_QUEUE_COUNT_MAX) " + 1)"
+	"SELECT count(*) FROM (SELECT 1 FROM " table " WHERE queue = ?1 LIMIT " NUMBER_TEXT(STORE_QUEUE_COUNT_MAX) " + 1)"
 static const char ready_sql[] = COUNTED("ready");
 static const char delayed_sql[] = COUNTED("delayed");
 static const char running_sql[] =
-	"SELECT coalesce(sum(queue = ?1), 0), count(*) FROM (SELECT queue FROM running LIMIT " NUMBER(STORE_QUEUE_RUNNING_MAX) " + 1)";
+	"SELECT coalesce(sum(queue = ?1), 0), count(*) FROM (SELECT queue FROM running LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) " + 1)";
 /* The first of the next priority after ?2. */
 static const char first_sql[] =
 	"SELECT neg_priority, seq FROM ready WHERE queue = ?1 AND neg_priority > ?2 ORDER BY neg_priority, seq LIMIT 1";
