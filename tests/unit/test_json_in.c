@@ -221,8 +221,12 @@ static void test_lengths(void **state)
 		snprintf(in + n, CAP - n, "]}}}");
 		/* Numbers of fields stand before those with higher numbers. */
 		char *words = strstr(in, ",\"words\""), *children = strstr(in, "\"children\""), *out = malloc(CAP);
-		snprintf(out, CAP, "%.*s%.*s,%.*s}}}", (int)(children - in), in, (int)(strstr(words, "}}}") - words - 1), words + 1,
-			(int)(words - children), children);
+		char *end = out;
+		end = mempcpy(end, in, (size_t)(children - in));
+		end = mempcpy(end, words + 1, (size_t)(strstr(words, "}}}") - words - 1));
+		*end++ = ',';
+		end = mempcpy(end, children, (size_t)(words - children));
+		memcpy(end, "}}}", sizeof "}}}");
 		expect_good(SHAPES, in, strlen(in), out);
 		free(out);
 	}
