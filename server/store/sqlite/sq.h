@@ -9,6 +9,7 @@
  *   sq_db.c      one connection: statements by number, binding, an error that sticks
  *   sq_rows.c    statements on the narrow tables that several kinds share
  *   sq_kinds.c   the table of kinds
+ *   sq_label.c   labels of tasks from before version 5
  *   op_*.c       the statements of each kind
  *
  * Memory of operations passes from the loop to a lane and back under the store's mutex; in between only its
@@ -100,6 +101,8 @@ void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
 
 /* WRITE lane. A task was changed, from and to these states; 0 before: it was submitted.  The transaction's event says so. */
 void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt);
+/* In a transaction: labels of at most so many older tasks, for about so long, until none is left. */
+void sq_label_some(struct sq_db *db, int64_t most, int64_t within_ns);
 /* At the end of the transaction: writes its event, and takes away some that are too old. */
 void sq_event_put(struct sq_ctx *x);
 
