@@ -101,8 +101,6 @@ void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
 
 /* WRITE lane. A task was changed, from and to these states; 0 before: it was submitted.  The transaction's event says so. */
 void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt);
-/* In a transaction: labels of at most so many older tasks, for about so long, until none is left. */
-void sq_label_some(struct sq_db *db, int64_t most, int64_t within_ns);
 /* At the end of the transaction: writes its event, and takes away some that are too old. */
 void sq_event_put(struct sq_ctx *x);
 
@@ -128,8 +126,7 @@ struct sq_files {
 	char store_id[UUID_TEXT_LEN + 1];
 };
 
-/* Up; may come back; never will; the same, for a later version of this program has upgraded it. */
-enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER };
+enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER }; /* may come back; never will; upgraded by a later program */
 
 /* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
  * kept if it was taken, and `text` says why. */
