@@ -28,6 +28,7 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
+#define EXIT_OUTDATED 78 /* the store is of a later reinsd: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
@@ -50,7 +51,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost;
+	bool stopping, lost, outdated;
 	int drained; /* of the two servers */
 };
 
@@ -59,8 +60,9 @@ static void on_store_state(void *arg, bool up, const char *text)
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
-		log_error("store", NULL, "waiting would not help: leaving");
+		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
+		s->outdated = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -261,6 +263,7 @@ static int open_services(struct server *s)
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
 		.max_connections = s->room.connections,
+		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
@@ -270,6 +273,7 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	gc.limits.all_recv = (size_t)s->cfg.max_body_bytes;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
 	gc.limits.max_age_ns = s->cfg.conn_age_ns;
@@ -278,7 +282,7 @@ static int open_services(struct server *s)
 	rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
 	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
-					 .open_metrics = s->cfg.open_metrics };
+					 .open_metrics = s->cfg.open_metrics, .body_limit = s->cfg.max_body_bytes };
 	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
 }
@@ -545,5 +549,7 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? (s.lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	if (rc == 0)
+		return s.outdated ? EXIT_OUTDATED : s.lost ? EXIT_UNAVAILABLE : 0;
+	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }
