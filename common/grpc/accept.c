@@ -21,10 +21,7 @@ static struct grpc_call *answer_http(struct grpc_server *srv, struct reply *r, c
 static struct grpc_call *answer_refusal(struct reply *r, const struct refusal *refusal)
 {
 	r->gzip = false;
-	if (r->dialect->reads_to_end)
-		r->x.ops->read_to_end(&r->x);
-	else
-		r->x.ops->discard(&r->x);
+	exchange_ignore(&r->x, r->dialect->reads_to_end);
 	r->dialect->end(r, refusal);
 	return NULL;
 }

@@ -46,8 +46,11 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 static void call_free(struct grpc_call *c)
 {
 	struct grpc_server *srv = c->srv;
-	if (call_alive(c))
+	if (call_alive(c)) {
+		/* The exchange may go on for long without us.  Not before: a handler that ended the call may have been reading. */
+		exchange_drop_all(&c->reply.x);
 		c->reply.x.ops->set_user(&c->reply.x, NULL);
+	}
 	reply_done(&c->reply);
 	buf_done(&c->asked);
 	loop_timer_stop(&c->timer);

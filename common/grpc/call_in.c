@@ -96,14 +96,6 @@ static bool decode(struct grpc_call *c, struct framing_message *m)
 	return true;
 }
 
-static void drop_all(const struct exchange *x)
-{
-	size_t n;
-	(void)x->ops->data(x, &n);
-	if (n)
-		x->ops->drop(x, n);
-}
-
 /* What of a message is there stays with the stream; its rest may come. */
 static void await_rest(struct grpc_call *c)
 {
@@ -113,7 +105,7 @@ static void await_rest(struct grpc_call *c)
 		return;
 	}
 	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "too many large messages in flight on this connection");
-	drop_all(x); /* at once: the next stream is measured by what is left */
+	exchange_drop_all(x); /* at once: the next stream is measured by what is left */
 }
 
 void call_await_body(struct grpc_call *c)
@@ -164,7 +156,7 @@ static void input_single(struct grpc_call *c)
 	size_t n;
 	const struct exchange *x = &c->reply.x;
 	if (c->by_get)
-		drop_all(x); /* a body beside the query is nobody's */
+		exchange_drop_all(x); /* a body beside the query is nobody's */
 	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {
