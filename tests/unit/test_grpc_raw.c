@@ -196,6 +196,12 @@ static void the_server_s_deadline(void **state)
 	until(&p.rig, (talk(&p), answer(&p, 3).ended));
 	assert_string_equal(answer(&p, 3).status, "4");
 	assert_int_equal(p.rig.ended, 1);
+	/* No time at all is little time, and not all of it. */
+	raw_headers(&p.raw, 5, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "0m", NULL);
+	send_bytes(&p, 5, true, "\0\0\0\0\0", 5);
+	until(&p.rig, (talk(&p), answer(&p, 5).ended));
+	assert_string_equal(answer(&p, 5).status, "4");
 	peer_done(&p);
 }
 
