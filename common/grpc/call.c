@@ -255,7 +255,7 @@ void call_work(struct grpc_server *srv)
 		struct grpc_call *c = container_of(it, struct grpc_call, marked);
 		if (!c->over) {
 			call_input(c);
-			if (!c->over)
+			if (!c->over || srv->freed) /* a handler freed the server, which has seen to all its calls */
 				continue;
 			list_remove(&c->marked);
 		}
