@@ -126,6 +126,18 @@ void call_end(struct grpc_call *c, const struct refusal *r, bool finished)
 
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { call_end(c, r_or_null, true); }
 
+void call_size_refusal(struct refusal *ret, uint64_t size, size_t limit)
+{
+	if (size)
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %llu bytes; the limit is %zu", (unsigned long long)size, limit);
+	else
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of more bytes than the limit, which is %zu (not compressed)", limit);
+	(void)refuse_reason(ret, REASON_MESSAGE_TOO_LARGE);
+	if (size)
+		(void)refuse_more(ret, "size", "%llu", (unsigned long long)size);
+	(void)refuse_more(ret, "limit", "%zu", limit);
+}
+
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
 	struct refusal r;

@@ -95,6 +95,8 @@ void call_schedule(struct grpc_call *c);
 void call_set_timer(struct grpc_call *c);
 /* Runs srv->marked. */
 void call_work(struct grpc_server *srv);
+/* A message over the limit. `size`: its bytes; 0: it is not known, only that they are more. */
+void call_size_refusal(struct refusal *ret, uint64_t size, size_t limit);
 /* Ends with a status that is not the handler's. */
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text);
 void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
