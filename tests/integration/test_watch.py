@@ -456,6 +456,24 @@ def test_the_command(cluster, make_worker):
     again = reins(cluster, "watch", "-o", "json", "--cursor", lines[0]["cursor"])
     assert json.loads(again.stdout.readline())["task"]["id"] == lines[1]["task"]["id"]
     again.kill()
-    for words, text in ((["--label", "x"], "KEY=VALUE"), (["--state", "x"], "--state"), (["x"], "task id"), ([first, "--queue", "q"], "either")):
+    for words, text in ((["--state", "x"], "--state"), (["--since", "x"], "--since"), (["x"], "task id"), ([first, "--queue", "q"], "either")):
         done = reins(cluster, "watch", *words)
         assert text in done.communicate(timeout=PATIENCE)[1] and done.returncode == 64, words
+
+
+def test_the_command_filters(cluster):
+    """The flags that list has mean the same here."""
+    ids = [cluster.submit(name=f"n{i}", labels={"l": str(i)}).id for i in range(3)]
+    full = Watcher(cluster)
+    cursor = full.events[0].cursor
+    for i, t in enumerate(ids):
+        cluster.cancel(t)
+    full.wait(3)
+    for words, found in ((["--name-prefix", "n1"], {1}), (["-l", "l in (0,2)"], {0, 2}), (["--label-selector=l!=1", "--name", "n2"], {2}),
+                         (["--since", "1h", "--state", "cancelled"], {0, 1, 2})):
+        watching = reins(cluster, "watch", "-o", "json", "--cursor", cursor, *words)
+        assert {json.loads(watching.stdout.readline())["task"]["id"] for _ in found} == {ids[i] for i in found}, words
+        watching.kill()
+    refused = reins(cluster, "watch", "-l", "a b")
+    assert "filter.label_selector" in refused.communicate(timeout=PATIENCE)[1] and refused.returncode == 64
+    full.close()
