@@ -178,7 +178,7 @@ static bool length_ok(struct grpc_server *srv, struct reply *r, const struct grp
 	uint64_t size = length ? strtoull(length, NULL, 10) : 0;
 	if (size <= max)
 		return true;
-	call_size_refusal(&refusal, size, max);
+	call_size_refusal(srv, &refusal, size, max);
 	answer_no_call(srv, r, &refusal);
 	return false;
 }
