@@ -28,6 +28,7 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
+#define EXIT_OUTDATED 78 /* the store is of a later reinsd: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
@@ -49,7 +50,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost;
+	bool stopping, lost, outdated;
 	int drained; /* of the two servers */
 };
 
@@ -58,8 +59,9 @@ static void on_store_state(void *arg, bool up, const char *text)
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
-		log_error("store", NULL, "waiting would not help: leaving");
+		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
+		s->outdated = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -530,5 +532,7 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? (s.lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	if (rc == 0)
+		return s.outdated ? EXIT_OUTDATED : s.lost ? EXIT_UNAVAILABLE : 0;
+	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

@@ -23,7 +23,7 @@ int move_source_open(struct move_source *s, const char *path, struct move_error 
 	*s = (struct move_source){.files = {.lock_fd = -1}};
 	enum sq_down down = sq_open_to_read(path, &s->files, &s->tasks, &s->logs, text, sizeof(text));
 	if (down != SQ_OK)
-		return move_fail(e, down == SQ_STAYS ? MOVE_REFUSED : MOVE_UNAVAILABLE, "%s", text);
+		return move_fail(e, down >= SQ_STAYS ? MOVE_REFUSED : MOVE_UNAVAILABLE, "%s", text);
 	snprintf(s->name, sizeof(s->name), "sqlite:%.280s", s->files.path);
 	sq_run(&s->tasks, sq_begin(&s->tasks, "BEGIN"));
 	if (s->logs.h)

@@ -127,6 +127,7 @@ void pg_conn_give_up(struct pg_conn *c, const char *text);
 /* Since the set-up: a warning for people, or "". */
 const char *pg_conn_warning(const struct pg_conn *c);
 const char *pg_conn_store_id(const struct pg_conn *c);
+bool pg_conn_newer_schema(const struct pg_conn *c); /* it was lost for that */
 
 /* ---- set-up and schema ---- */
 
@@ -137,6 +138,7 @@ struct pg_setup {
 	char warning[160];
 	char *script; /* the last statement built */
 	int64_t statement_timeout_ns; /* 0: none */
+	bool newer; /* refused: the schema is a later program's */
 	bool moves; /* set by the one that moves tasks here: to anybody else a store with a move unfinished is closed */
 };
 /* The next thing to ask; `last` is the last result of the one before, NULL at the start.  Returns 1 with *ret_sql,

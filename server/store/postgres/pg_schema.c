@@ -90,7 +90,8 @@ static int judge(struct pg_setup *s, const PGresult *r, bool locked, const char 
 	if (s->version < 0)
 		return fail(text, cap, "reins.meta names no schema version");
 	if (s->version > PG_SCHEMA_VERSION) {
-		snprintf(text, cap, "the store's schema has version %d, this program knows %d: a newer reinsd has used it",
+		s->newer = true;
+		snprintf(text, cap, "the store's schema %d is newer than this program's %d, a later reinsd has upgraded it: start that one",
 			 s->version, PG_SCHEMA_VERSION);
 		return -1;
 	}

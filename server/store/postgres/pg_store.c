@@ -85,6 +85,8 @@ static void tell_answers(struct pg_store *s)
 
 static bool any_ready(const struct pg_store *s)
 {
+	if (s->base.newer_schema)
+		return false;
 	for (int i = 0; i < s->cfg.connections; i++)
 		if (pg_conn_ready(s->conns[i]))
 			return true;
@@ -138,6 +140,8 @@ static void on_ready(void *arg, struct pg_conn *c)
 {
 	struct pg_store *s = arg;
 	const char *id = pg_conn_store_id(c);
+	if (s->base.newer_schema)
+		return;
 	if (!s->store_id[0]) {
 		snprintf(s->store_id, sizeof(s->store_id), "%s", id);
 	} else if (strcmp(s->store_id, id) != 0) {
@@ -153,7 +157,11 @@ static void on_ready(void *arg, struct pg_conn *c)
 static void on_lost(void *arg, struct pg_conn *c, const char *text)
 {
 	struct pg_store *s = arg;
-	if (!any_ready(s))
+	bool found = pg_conn_newer_schema(c) && !s->base.newer_schema;
+	/* Those that connected before the upgrade could go on for a while: with statements made for what it was. */
+	if (found)
+		s->base.newer_schema = true;
+	if (found || (!s->base.newer_schema && !any_ready(s)))
 		tell_state(s, text);
 	mark(s);
 }

@@ -122,13 +122,14 @@ struct sq_files {
 	char store_id[UUID_TEXT_LEN + 1];
 };
 
-enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS }; /* may come back; never will */
+/* Up; may come back; never will; the same, for a later version of this program has upgraded it. */
+enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER };
 
 /* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
  * kept if it was taken, and `text` says why. */
 enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db, char *text, size_t cap) MUST_CHECK;
 /* Both files of a store that no master uses, to be read only: nothing is made or upgraded in them.  Masters are kept out
- * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS: refused. */
+ * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS, SQ_NEWER: refused. */
 enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db *ret_tasks, struct sq_db *ret_logs, char *text,
 			     size_t cap) MUST_CHECK;
 /* Where the tasks of the open store were moved to, or "". */
@@ -144,7 +145,7 @@ void sq_files_done(struct sq_files *f);
 /* What an error of SQLite means for the store, and in words. */
 enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 
-/* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
+/* Brings an open file's schema to this version; SQ_NEWER for a newer one, SQ_STAYS for a file that holds something else. */
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
 
@@ -153,7 +154,7 @@ const char *sq_schema_script(bool logs, int from);
 #define SQ_TASKS_ID 0x5265696e /* application_id: "Rein" */
 #define SQ_LOGS_ID 0x52656c67  /* "Relg" */
 
-/* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
+/* Of an open file that is left as it is: SQ_STAYS or SQ_NEWER unless its schema is exactly this version's. */
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;
 
 /* ---- batches ---- */
@@ -221,7 +222,7 @@ struct sq_store {
 	/* under the mutex */
 	struct list outbox;
 	bool signalled;
-	bool up, stays;
+	enum sq_down down;
 	int64_t state_changes;
 	char text[200];    /* down: why */
 	char warning[200]; /* up: about the logs */
@@ -234,8 +235,8 @@ bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_
 void sq_lane_put_back(struct sq_lane *l, struct list *ops);
 /* Hands answered operations to the loop, as one batch. */
 void sq_lane_answer(struct sq_lane *l, struct list *answered);
-/* Down for good stays so: later calls are ignored. */
-void sq_store_set_state(struct sq_store *s, bool up, bool stays, const char *text);
+/* SQ_OK: up.  Down for good stays so: later calls are ignored. */
+void sq_store_set_state(struct sq_store *s, enum sq_down down, const char *text);
 void sq_store_set_warning(struct sq_store *s, const char *text);
 /* `text` when it isn't. */
 bool sq_store_is_up(struct sq_store *s, bool *ret_stays, char *text, size_t cap);

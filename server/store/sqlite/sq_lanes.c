@@ -46,7 +46,7 @@ static void read_failed(struct reader *r, struct store_op *op)
 	} else {
 		enum sq_down down = sq_meaning(db, text, sizeof(text));
 		if (down == SQ_STAYS && db == &r->x.db)
-			sq_store_set_state(r->store, false, true, text);
+			sq_store_set_state(r->store, SQ_STAYS, text);
 		sq_op_fail(op, STORE_UNAVAILABLE, text);
 	}
 	store_op_done_fields(op);

@@ -162,6 +162,13 @@ static enum sq_down words(char *text, size_t cap, const char *path, const char *
 	return SQ_STAYS;
 }
 
+static enum sq_down newer(char *text, size_t cap, const char *path, int64_t version, const struct schema *s)
+{
+	snprintf(text, cap, "%.100s: its schema %lld is newer than this program's %d, a later reinsd has upgraded it: start that one", path,
+		 (long long)version, s->n);
+	return SQ_NEWER;
+}
+
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap)
 {
 	const struct schema *s = &schemas[logs];
@@ -170,9 +177,10 @@ enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char
 		return sq_meaning(db, text, cap);
 	if (id != s->application_id || version < 1)
 		return words(text, cap, path, "is not a store of Reins");
-	if (version != s->n)
-		return words(text, cap, path, version < s->n ? "was made by an older version of Reins: start this reinsd on it once"
-							     : "was made by a newer version of Reins: use that one");
+	if (version > s->n)
+		return newer(text, cap, path, version, s);
+	if (version < s->n)
+		return words(text, cap, path, "was made by an older version of Reins: start this reinsd on it once");
 	return SQ_OK;
 }
 
@@ -186,7 +194,7 @@ enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, con
 	if (tables && id != s->application_id)
 		return words(text, cap, path, "holds something else than a store of Reins; it was left as it is");
 	if (version > s->n)
-		return words(text, cap, path, "was made by a newer version of Reins; start that one. It was left as it is");
+		return newer(text, cap, path, version, s);
 	if (tables && version < 1)
 		return words(text, cap, path, "has no schema version: it is damaged, or not a store of Reins");
 	/* Only now: a file that isn't ours stays as it was. */
