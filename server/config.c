@@ -26,6 +26,9 @@ static const struct setting table[] = {
 	  .help = "Where callers need not be known: requests over HTTP/1.1 may name this host as well as localhost, this machine's name "
 		  "and addresses. May be repeated." },
 	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "max-connections-per-address", SETTING_INT, S(max_connections_per_addr), NULL, "0", 0, 1000000,
+	  .help = "Connections at a time from one address, TLS handshakes apart; those from loopback are not limited. 0: no limit, as "
+		  "behind a proxy or for workers behind one address." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
 		  "most, its connection ends." },
@@ -107,6 +110,9 @@ static const struct setting table[] = {
 
 	{ "max-message", SETTING_SIZE, S(max_message), NULL, "4MiB", 64 * 1024, GRPC_MESSAGE_MAX, .group = "Limits",
 	  .help = "Largest message." },
+	{ "max-body-bytes", SETTING_SIZE, S(max_body_bytes), NULL, "256MiB", MIB, INT64_C(1) << 40,
+	  .help = "What requests that have not come whole may hold, over all connections; over it the one is refused whose rest was waited "
+		  "for the longest. Workers' streams have as much for themselves." },
 	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest payload of a task." },
 	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest result." },
 	{ "max-error", SETTING_SIZE, S(max_error), NULL, "16KiB", 256, 16 * 1024, .help = "Error text that is kept." },
@@ -209,6 +215,10 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 	if (c->max_payload + c->max_result + c->max_command_env + c->max_params + TASK_REST > c->max_message) {
 		snprintf(ret_err, cap, "max-message: smaller than max-payload, max-result, max-command-env and max-params together "
 			 "and %d KiB", TASK_REST / 1024);
+		return -1;
+	}
+	if (c->max_body_bytes < c->max_message) {
+		snprintf(ret_err, cap, "max-body-bytes: smaller than max-message: not one request of that size could come");
 		return -1;
 	}
 	for (size_t i = 0; i < c->cors_origins.len; i++)

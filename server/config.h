@@ -14,10 +14,10 @@ struct server_config {
 	int64_t recovery_interval_ns, reconcile_interval_ns, master_ttl_ns, master_ttl_exclusive_ns;
 	int64_t accept_timeout_ns, disconnect_grace_ns;
 	int64_t lost_limit, redis_timeout_ns;
-	int64_t max_message, max_payload, max_result, max_error, max_command_env, max_params, max_log, max_log_sum, max_metrics, max_submit;
+	int64_t max_message, max_body_bytes, max_payload, max_result, max_error, max_command_env, max_params, max_log, max_log_sum, max_metrics, max_submit;
 	int64_t log_retention_ns, event_retention_ns, watch_patience_ns;
 	int64_t max_watchers;
-	int64_t max_workers, max_queues, metrics_queues, max_connections, window;
+	int64_t max_workers, max_queues, metrics_queues, max_connections, max_connections_per_addr, window;
 	int64_t store_connections, store_timeout_ns, store_queue, store_queue_bytes, worker_queue_bytes;
 	int64_t drain_timeout_ns;
 	char *log_level, *log_format;

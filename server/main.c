@@ -262,6 +262,7 @@ static int open_services(struct server *s)
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
 		.max_connections = (int)s->cfg.max_connections,
+		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
@@ -271,6 +272,7 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	gc.limits.all_recv = (size_t)s->cfg.max_body_bytes;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
 	gc.limits.max_age_ns = s->cfg.conn_age_ns;
@@ -279,7 +281,7 @@ static int open_services(struct server *s)
 	rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
 	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
-					 .open_metrics = s->cfg.open_metrics };
+					 .open_metrics = s->cfg.open_metrics, .body_limit = s->cfg.max_body_bytes };
 	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
 }

@@ -174,6 +174,7 @@ static bool length_ok(struct grpc_server *srv, struct reply *r, const struct grp
 	char text[128];
 	if (!length || strtoull(length, NULL, 10) <= max)
 		return true;
+	srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
 	snprintf(text, sizeof(text), "message of %.20s bytes; the limit is %zu", length, max);
 	answer_status(srv, r, STATUS_RESOURCE_EXHAUSTED, text);
 	return false;

@@ -35,6 +35,8 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->marked);
 	list_init(&c->parked);
+	list_init(&c->large);
+	c->bodies = &srv->bodies[m->apart ? GRPC_BODIES_SESSIONS : GRPC_BODIES_CALLS];
 	list_push_back(r->x.ops->calls(&r->x), &c->node);
 	loop_timer_init(&c->timer, srv->loop, on_deadline);
 	r->x.ops->set_user(&r->x, c);
@@ -46,8 +48,10 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 static void call_free(struct grpc_call *c)
 {
 	struct grpc_server *srv = c->srv;
-	if (call_alive(c))
+	if (call_alive(c)) {
+		bodies_drop(&c->reply.x); /* the answer may wait for its peer, the question need not */
 		c->reply.x.ops->set_user(&c->reply.x, NULL);
+	}
 	reply_done(&c->reply);
 	buf_done(&c->asked);
 	loop_timer_stop(&c->timer);
@@ -102,6 +106,7 @@ static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 	c->code = code;
 	loop_timer_stop(&c->timer);
 	list_remove(&c->parked);
+	bodies_release(c);
 	call_schedule(c);
 }
 
@@ -159,10 +164,12 @@ void call_set_timer(struct grpc_call *c)
 static void check_body(struct grpc_call *c)
 {
 	int64_t now = loop_now_mono_ns(c->srv->loop);
-	if (c->body_mono_ns && now >= c->body_mono_ns + c->srv->cfg.limits.body_ns)
-		call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the request stopped coming");
-	else
+	if (!c->body_mono_ns || now < c->body_mono_ns + c->srv->cfg.limits.body_ns) {
 		call_set_timer(c);
+		return;
+	}
+	c->srv->stats.refused_bodies[GRPC_BODY_STOPPED]++;
+	call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the request stopped coming");
 }
 
 static void on_deadline(struct loop_timer *t)

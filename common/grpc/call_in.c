@@ -30,6 +30,7 @@ static void refuse_frame(struct grpc_call *c, int err, const struct framing_mess
 {
 	struct refusal r;
 	if (err == -EMSGSIZE) {
+		c->srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
 		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %u bytes; the limit is %zu", m->declared, c->max_message);
 		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
 		(void)refuse_more(&r, "size", "%u", m->declared);
@@ -55,6 +56,7 @@ static bool inflate_message(struct grpc_call *c, struct framing_message *m)
 	int rc = gzip_inflate(m->data, m->len, c->max_message, b);
 	if (rc == -EMSGSIZE) {
 		struct refusal r;
+		c->srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
 		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL,
 			     "message of more than %zu bytes when decompressed, which is the limit", c->max_message);
 		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
@@ -96,24 +98,15 @@ static bool decode(struct grpc_call *c, struct framing_message *m)
 	return true;
 }
 
-static void drop_all(const struct exchange *x)
-{
-	size_t n;
-	(void)x->ops->data(x, &n);
-	if (n)
-		x->ops->drop(x, n);
-}
-
-/* What of a message is there stays with the stream; its rest may come. */
-static void await_rest(struct grpc_call *c)
+/* What of a message is there, n bytes, stays with the stream; its rest may come. */
+static void await_rest(struct grpc_call *c, size_t n)
 {
 	const struct exchange *x = &c->reply.x;
-	if (x->ops->in_total(x) <= c->srv->cfg.limits.conn_recv) {
+	size_t limit = c->srv->cfg.limits.conn_recv;
+	if (x->ops->in_total(x) > limit)
+		bodies_refuse(c, GRPC_BODY_CONNECTION, limit, "those of a connection");
+	else if (bodies_hold(c, n))
 		x->ops->credit(x);
-		return;
-	}
-	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "too many large messages in flight on this connection");
-	drop_all(x); /* at once: the next stream is measured by what is left */
 }
 
 void call_await_body(struct grpc_call *c)
@@ -136,6 +129,7 @@ static void hand_over(struct grpc_call *c, struct framing_message *m, size_t hel
 {
 	struct exchange x = c->reply.x;
 	c->requested = true;
+	bodies_release(c);
 	if (c->body_mono_ns) {
 		c->body_mono_ns = 0;
 		call_set_timer(c);
@@ -164,7 +158,7 @@ static void input_single(struct grpc_call *c)
 	size_t n;
 	const struct exchange *x = &c->reply.x;
 	if (c->by_get)
-		drop_all(x); /* a body beside the query is nobody's */
+		bodies_drop(x); /* a body beside the query is nobody's */
 	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {
@@ -175,12 +169,13 @@ static void input_single(struct grpc_call *c)
 		call_refuse(c, STATUS_UNIMPLEMENTED, "more than one request message");
 	} else if (!c->peer_done) {
 		call_await_body(c);
-		await_rest(c);
+		await_rest(c, c->by_get ? 0 : n);
 	} else if (rc == 0) {
 		call_refuse(c, n ? STATUS_INTERNAL : STATUS_UNIMPLEMENTED, n ? "the request message is cut short" : "no request message");
 	} else if (must_park(c)) {
 		c->body_mono_ns = 0;
-		list_push_back(x->ops->parked(x), &c->parked);
+		if (bodies_hold(c, n))
+			list_push_back(x->ops->parked(x), &c->parked);
 	} else {
 		hand_over(c, &m, n);
 	}
@@ -197,8 +192,7 @@ static void input_bidi(struct grpc_call *c)
 		if (rc < 0) {
 			refuse_frame(c, rc, &m);
 		} else if (rc == 0 && !c->peer_done) {
-			if (n)
-				await_rest(c);
+			await_rest(c, n);
 			return;
 		} else if (rc == 0 && n) {
 			call_refuse(c, STATUS_INTERNAL, "the last message is cut short");
@@ -211,6 +205,7 @@ static void input_bidi(struct grpc_call *c)
 			return;
 		} else {
 			size_t used = taken(c, &m);
+			bodies_release(c);
 			if (decode(c, &m))
 				c->method->on_message(c, m.data, m.len);
 			if (!c->over)

@@ -22,6 +22,7 @@ struct grpc_method {
 	const char *path; /* "/reins.v1.TaskService/SubmitTask" */
 	enum grpc_shape shape;
 	size_t max_message; /* 0: the connection's */
+	bool apart; /* BIDI: unfinished messages count apart from those of other methods (limits.all_recv) */
 	bool safe; /* reads only (idempotency_level NO_SIDE_EFFECTS): Connect may GET it */
 	/* UNARY and SERVER_STREAM: the one request message arrived whole and the client's side is closed.
 	 * Cardinality violations were answered already.  `data` is valid in the call only. */
@@ -56,7 +57,7 @@ struct grpc_server_config {
 	size_t n_methods;
 	void *app;                    /* grpc_call_app */
 	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
-	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
+	int max_connections_per_addr; /* of HTTP/2 and 1.1 together; 0: no limit (loopback is never limited) */
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Services that methods belong to: the types of their messages.  Methods of none of them are not spoken with JSON. */
 	const ProtobufCServiceDescriptor *const *services;
@@ -90,11 +91,23 @@ void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*o
 void grpc_server_free(struct grpc_server *s);
 
 enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDSHAKE, GRPC_REFUSED_MEMORY, GRPC_REFUSED_CAUSES };
+/* Whose unfinished messages: of methods, and of those that are `apart`. */
+enum grpc_bodies { GRPC_BODIES_CALLS, GRPC_BODIES_SESSIONS, GRPC_BODIES };
+enum grpc_refused_body {
+	GRPC_BODY_TOO_LARGE,  /* more than max_message, decompressed too */
+	GRPC_BODY_CONNECTION, /* conn_recv */
+	GRPC_BODY_SERVER,     /* all_recv */
+	GRPC_BODY_SESSIONS,   /* the same, of those that are apart */
+	GRPC_BODY_STOPPED,    /* body_ns */
+	GRPC_BODY_CAUSES
+};
 #define GRPC_STATUS_CODES 17
 struct grpc_server_stats {
 	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
 	int64_t refused_connections[GRPC_REFUSED_CAUSES];
 	struct listener_stats listeners;
+	int64_t body_bytes[GRPC_BODIES]; /* of unfinished messages, now */
+	int64_t refused_bodies[GRPC_BODY_CAUSES];
 	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
 	 * the client went away. */
 	int64_t ended[GRPC_STATUS_CODES];

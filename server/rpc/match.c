@@ -5,7 +5,6 @@
 
 #include "server/rpc/wire.h"
 
-#define LABELS_BYTES_MAX (64 * 1024) /* far more than a task may have */
 enum { SPEC_NAME = 1, SPEC_LABELS = 8, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 
 static int by_id(const void *a, const void *b) { return uuid_cmp(a, b); }

@@ -1,5 +1,6 @@
 /* EVENTS: what was changed behind a position, and where events end now: each in one snapshot.  NEWS: points are told of, if
- * `watched_until` of `meta` (microseconds since 1970) is still to come.  TRIM: the store's own. */
+ * `watched_until` of `meta` (microseconds since 1970) is still to come.  TRIM: the store's own; labels of older tasks go with
+ * it. */
 #include <errno.h>
 
 #include "server/store/postgres/pg.h"
@@ -118,4 +119,19 @@ static bool build_trim(struct pg_batch *b, struct pg_params *ps)
 static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
 
 const struct pg_stmt pg_news_stmts[1] = {{news_sql, "u4", build_news, read_nothing}};
-const struct pg_stmt pg_trim_stmts[1] = {{trim_sql, "8", build_trim, read_nothing}};
+
+/* First: what the other has locked is let go at the end. */
+static const char label_sql[] = "SELECT label_old_tasks(2000, '100 ms')";
+
+static bool build_label(struct pg_batch *b, struct pg_params *ps) { return b->store->unlabelled; }
+
+static int read_label(struct pg_batch *b, const PGresult *r)
+{
+	b->store->unlabelled = PQntuples(r) == 1 && pg_get_bool(r, 0, 0);
+	return 0;
+}
+
+const struct pg_stmt pg_trim_stmts[2] = {
+	{label_sql, "", build_label, read_label},
+	{trim_sql, "8", build_trim, read_nothing},
+};

@@ -534,6 +534,7 @@ bool pg_conn_blocked(const struct pg_conn *c) { return c->blocked; }
 size_t pg_conn_in_flight(const struct pg_conn *c) { return c->n_batches; }
 struct list *pg_conn_batches(struct pg_conn *c) { return &c->batches; }
 const char *pg_conn_warning(const struct pg_conn *c) { return c->setup.warning; }
+bool pg_conn_unlabelled(const struct pg_conn *c) { return c->setup.unlabelled; }
 bool pg_conn_newer_schema(const struct pg_conn *c) { return c->newer; }
 const char *pg_conn_store_id(const struct pg_conn *c) { return c->setup.store_id; }
 

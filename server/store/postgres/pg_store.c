@@ -12,6 +12,7 @@
 #define PARTITIONS_EVERY (6 * 3600 * NS_PER_S)
 #define PARTITIONS_FIRST (60 * NS_PER_S)
 #define TRIM_EVERY (10 * NS_PER_S)
+#define LABEL_EVERY NS_PER_S /* while tasks want labels */
 
 void pg_store_config_default(struct pg_store_config *c)
 {
@@ -151,6 +152,10 @@ static void on_ready(void *arg, struct pg_conn *c)
 	}
 	if (!s->base.up)
 		tell_state(s, pg_conn_warning(c));
+	if (pg_conn_unlabelled(c) && !s->unlabelled) {
+		s->unlabelled = true;
+		loop_timer_set(&s->trim_timer, loop_now_mono_ns(s->loop) + LABEL_EVERY);
+	}
 	mark(s);
 }
 
@@ -365,7 +370,7 @@ static void on_partitions_done(struct store_op *op)
 static void on_trim_timer(struct loop_timer *t)
 {
 	struct pg_store *s = container_of(t, struct pg_store, trim_timer);
-	loop_timer_set(t, loop_now_mono_ns(s->loop) + TRIM_EVERY);
+	loop_timer_set(t, loop_now_mono_ns(s->loop) + (s->unlabelled ? LABEL_EVERY : TRIM_EVERY));
 	if (s->trim_busy || !s->base.up)
 		return;
 	s->trim_busy = true;

@@ -9,6 +9,7 @@
  *   sq_db.c      one connection: statements by number, binding, an error that sticks
  *   sq_rows.c    statements on the narrow tables that several kinds share
  *   sq_kinds.c   the table of kinds
+ *   sq_label.c   labels of tasks from before version 5
  *   op_*.c       the statements of each kind
  *
  * Memory of operations passes from the loop to a lane and back under the store's mutex; in between only its
@@ -122,8 +123,7 @@ struct sq_files {
 	char store_id[UUID_TEXT_LEN + 1];
 };
 
-/* Up; may come back; never will; the same, for a later version of this program has upgraded it. */
-enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER };
+enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER }; /* may come back; never will; upgraded by a later program */
 
 /* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
  * kept if it was taken, and `text` says why. */

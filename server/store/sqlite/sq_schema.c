@@ -11,6 +11,8 @@
 
 #include "server/store/sqlite/sq.h"
 
+#define LABEL_FIRST 5000 /* tasks: all of a small store's at once, a large one's later */
+
 #define POLICY                                                                                                \
 	"cpu INTEGER NOT NULL, memory INTEGER NOT NULL, gpus INTEGER NOT NULL, exclusive INTEGER NOT NULL, "    \
 	"lease_ttl_ns INTEGER, max_attempts INTEGER, backoff_initial_ns INTEGER, backoff_max_ns INTEGER, "       \
@@ -101,12 +103,15 @@ static const char tasks_5[] =
 	"CREATE TABLE queue (name TEXT NOT NULL PRIMARY KEY, paused_us INTEGER, reason TEXT) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX queue_paused ON queue (name) WHERE paused_us IS NOT NULL;";
 
+/* As in the schema for Postgres, version 6: sq_label.c. */
+static const char tasks_6[] = "INSERT INTO meta SELECT 'unlabelled_below', seq + 1 FROM task ORDER BY seq DESC LIMIT 1;";
+
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[5];
+	const char *migrations[6];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 5, {tasks_1, tasks_2, tasks_3, tasks_4, tasks_5}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 6, {tasks_1, tasks_2, tasks_3, tasks_4, tasks_5, tasks_6}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
@@ -145,6 +150,8 @@ static void migrate(struct sq_db *db, const struct schema *s, int64_t from, cons
 	sq_exec(db, "BEGIN IMMEDIATE");
 	for (int64_t v = from; v < s->n; v++)
 		sq_exec(db, s->migrations[v]);
+	if (s == &schemas[0])
+		sq_label_some(db, LABEL_FIRST, NS_PER_S);
 	if (from == 0) {
 		make_id(made);
 		set_id(db, store_id ? store_id : made);
