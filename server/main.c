@@ -28,13 +28,14 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
-#define EXIT_OUTDATED 78 /* the store is of a later reinsd: deploy/systemd does not start this one again */
+#define EXIT_FOR_GOOD 78 /* a later reinsd has the store, or the master id: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
 
 struct server {
 	struct server_config cfg;
+	struct server_room room;
 	struct loop *loop;
 	struct tls_context *tls;
 	struct store *store;
@@ -50,7 +51,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost, outdated;
+	bool stopping, lost, for_good;
 	int drained; /* of the two servers */
 };
 
@@ -61,7 +62,7 @@ static void on_store_state(void *arg, bool up, const char *text)
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
 		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
-		s->outdated = s->store->newer_schema;
+		s->for_good = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -165,6 +166,7 @@ static void on_replaced(void *arg)
 	struct server *s = arg;
 	log_error("master", NULL, "leaving: masters that share a store need a --master-id each");
 	s->lost = true;
+	s->for_good = true; /* or two of one id, started again each time, would end each other for ever */
 	loop_stop(s->loop);
 }
 
@@ -261,7 +263,7 @@ static int open_services(struct server *s)
 		.services = rpc_services,
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
-		.max_connections = (int)s->cfg.max_connections,
+		.max_connections = s->room.connections,
 		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
@@ -334,7 +336,7 @@ static int listen_on(struct server *s, const char *text)
 		.tls = e.tls ? s->tls : NULL,
 		.backlog = 1024,
 		.handshake_timeout_ns = 10 * NS_PER_S,
-		.max_handshakes = 256,
+		.max_handshakes = s->room.handshakes,
 		.accept_per_turn = 64,
 	};
 	struct listener *l;
@@ -434,14 +436,28 @@ static int setup_log(const struct server_config *cfg)
 	return 0;
 }
 
-/* Ten thousand workers need ten thousand sockets. */
-static void raise_fd_limit(void)
+/* Ten thousand workers need ten thousand sockets. How many there may be now. */
+static int64_t raise_fd_limit(void)
 {
 	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return INT64_MAX;
+	if (r.rlim_cur < r.rlim_max) {
+		rlim_t before = r.rlim_cur;
 		r.rlim_cur = r.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &r);
+		if (setrlimit(RLIMIT_NOFILE, &r) < 0)
+			r.rlim_cur = before;
 	}
+	return r.rlim_cur >= (rlim_t)INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur; /* RLIM_INFINITY too */
+}
+
+static void make_room(struct server *s)
+{
+	int64_t descriptors = raise_fd_limit();
+	s->room = server_config_room(&s->cfg, descriptors);
+	if (s->room.connections < s->cfg.max_connections)
+		log_warn("master", NULL, "max-connections: %d instead of %lld, since this process may have %lld file descriptors only "
+			 "(LimitNOFILE, ulimit -n)", s->room.connections, (long long)s->cfg.max_connections, (long long)descriptors);
 }
 
 /* A handshake takes 50 KiB for a moment, many at once take what is then full of holes.  The whole pages among these go back to
@@ -464,7 +480,7 @@ static void on_give_back(struct loop_timer *t)
 static int start(struct server *s)
 {
 	int rc;
-	raise_fd_limit();
+	make_room(s);
 	default_master_id(s);
 	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
 	    (rc = open_auth(s)) || (rc = open_services(s)))
@@ -535,6 +551,6 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
 	if (rc == 0)
-		return s.outdated ? EXIT_OUTDATED : s.lost ? EXIT_UNAVAILABLE : 0;
+		return s.for_good ? EXIT_FOR_GOOD : s.lost ? EXIT_UNAVAILABLE : 0;
 	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }
