@@ -208,6 +208,26 @@ static void headers_over_the_limit(void **state)
 	peer_done(&p);
 }
 
+/* 1.20: a field counts 32 bytes more than it has (RFC 9113, 6.5.2), as the peer counts that was told the limit. */
+static void short_headers_count_too(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.max_header_list = 5 * 32 + strlen(":methodPOST:schemehttp:path" UNARY ":authorityacontent-typeapplication/grpc") + 20 * 34;
+	peer_init(&p, &l, true);
+	for (int32_t more = 0; more < 2; more++) {
+		raw_headers(&p.raw, 1 + 2 * more, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    "application/grpc", "a", "1", "a", "2", "a", "3", "a", "4", "a", "5", "a", "6", "a", "7", "a", "8", "a", "9", "b", "1",
+			    "b", "2", "b", "3", "b", "4", "b", "5", "b", "6", "b", "7", "b", "8", "b", "9", "c", "1", "c", "2", more ? "c" : NULL, "3",
+			    NULL);
+		send_bytes(&p, 1 + 2 * more, true, EMPTY, 5);
+		talk(&p);
+		assert_string_equal(answer(&p, 1 + 2 * more).status, more ? "8" : "0");
+	}
+	peer_done(&p);
+}
+
 /* Section 7, 14: the library counts the body against content-length; no handler runs before the end. */
 static void content_length_is_believed_in_no_case(void **state)
 {
@@ -558,6 +578,7 @@ int main(void)
 		cmocka_unit_test(the_largest_trailers),
 		cmocka_unit_test(settings),
 		cmocka_unit_test(headers_over_the_limit),
+		cmocka_unit_test(short_headers_count_too),
 		cmocka_unit_test(content_length_is_believed_in_no_case),
 		cmocka_unit_test(stalled_streams_do_not_starve_others),
 		cmocka_unit_test(too_many_pings),
