@@ -75,10 +75,12 @@ static int lock_place(struct cli *cli, const char *file, struct place *p)
 	snprintf(copy, sizeof(copy), "%s", file);
 	snprintf(p->folder, sizeof(p->folder), "%s", dirname(copy));
 	snprintf(p->fresh, sizeof(p->fresh), "%s.new", file);
-	p->exists = stat(file, &p->old) == 0;
 	p->lock = open(p->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (p->lock < 0 || flock(p->lock, LOCK_EX) < 0)
 		return cannot(cli, p->folder);
+	p->exists = stat(file, &p->old) == 0; /* now: who had the lock before may have made it */
+	if (!p->exists && errno != ENOENT)
+		return cannot(cli, file);
 	return EXIT_OK;
 }
 

@@ -28,7 +28,7 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
-#define EXIT_OUTDATED 78 /* the store is of a later reinsd: deploy/systemd does not start this one again */
+#define EXIT_FOR_GOOD 78 /* a later reinsd has the store, or the master id: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
@@ -50,7 +50,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost, outdated;
+	bool stopping, lost, for_good;
 	int drained; /* of the two servers */
 };
 
@@ -61,7 +61,7 @@ static void on_store_state(void *arg, bool up, const char *text)
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
 		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
-		s->outdated = s->store->newer_schema;
+		s->for_good = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -165,6 +165,7 @@ static void on_replaced(void *arg)
 	struct server *s = arg;
 	log_error("master", NULL, "leaving: masters that share a store need a --master-id each");
 	s->lost = true;
+	s->for_good = true; /* or two of one id, started again each time, would end each other for ever */
 	loop_stop(s->loop);
 }
 
@@ -536,6 +537,6 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
 	if (rc == 0)
-		return s.outdated ? EXIT_OUTDATED : s.lost ? EXIT_UNAVAILABLE : 0;
+		return s.for_good ? EXIT_FOR_GOOD : s.lost ? EXIT_UNAVAILABLE : 0;
 	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

@@ -24,14 +24,6 @@ void bodies_release(struct grpc_call *c)
 	list_remove(&c->large);
 }
 
-void bodies_drop(const struct exchange *x)
-{
-	size_t n;
-	(void)x->ops->data(x, &n);
-	if (n)
-		x->ops->drop(x, n);
-}
-
 void bodies_refuse(struct grpc_call *c, enum grpc_refused_body cause, size_t limit, const char *whose)
 {
 	struct refusal r;
@@ -43,7 +35,7 @@ void bodies_refuse(struct grpc_call *c, enum grpc_refused_body cause, size_t lim
 	r.retry_after_ms = RETRY_MS;
 	call_end(c, &r, false);
 	if (call_alive(c))
-		bodies_drop(&c->reply.x); /* at once: the next one is measured by what is left */
+		exchange_drop_all(&c->reply.x); /* at once: the next one is measured by what is left */
 }
 
 static void count(struct grpc_call *c, size_t n)

@@ -49,7 +49,8 @@ static void call_free(struct grpc_call *c)
 {
 	struct grpc_server *srv = c->srv;
 	if (call_alive(c)) {
-		bodies_drop(&c->reply.x); /* the answer may wait for its peer, the question need not */
+		/* The exchange may go on for long without us.  Not before: a handler that ended the call may have been reading. */
+		exchange_drop_all(&c->reply.x);
 		c->reply.x.ops->set_user(&c->reply.x, NULL);
 	}
 	reply_done(&c->reply);
@@ -127,6 +128,19 @@ void call_end(struct grpc_call *c, const struct refusal *r, bool finished)
 }
 
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { call_end(c, r_or_null, true); }
+
+void call_size_refusal(struct grpc_server *srv, struct refusal *ret, uint64_t size, size_t limit)
+{
+	srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
+	if (size)
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %llu bytes; the limit is %zu", (unsigned long long)size, limit);
+	else
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of more bytes than the limit, which is %zu (not compressed)", limit);
+	(void)refuse_reason(ret, REASON_MESSAGE_TOO_LARGE);
+	if (size)
+		(void)refuse_more(ret, "size", "%llu", (unsigned long long)size);
+	(void)refuse_more(ret, "limit", "%zu", limit);
+}
 
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
@@ -259,7 +273,7 @@ void call_work(struct grpc_server *srv)
 		struct grpc_call *c = container_of(it, struct grpc_call, marked);
 		if (!c->over) {
 			call_input(c);
-			if (!c->over)
+			if (!c->over || srv->freed) /* a handler freed the server, which has seen to all its calls */
 				continue;
 			list_remove(&c->marked);
 		}

@@ -12,7 +12,7 @@ static int next(const struct grpc_call *c, const uint8_t *data, size_t n, struct
 {
 	if (c->reply.dialect->enveloped)
 		return framing_next(data, n, c->max_message, ret);
-	ret->declared = (uint32_t)min_sz(n, UINT32_MAX);
+	ret->declared = 0; /* more may come */
 	if (n > c->max_message)
 		return -EMSGSIZE;
 	if (!c->peer_done)
@@ -30,11 +30,7 @@ static void refuse_frame(struct grpc_call *c, int err, const struct framing_mess
 {
 	struct refusal r;
 	if (err == -EMSGSIZE) {
-		c->srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %u bytes; the limit is %zu", m->declared, c->max_message);
-		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
-		(void)refuse_more(&r, "size", "%u", m->declared);
-		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_size_refusal(c->srv, &r, m->declared, c->max_message);
 		call_end(c, &r, false);
 	} else {
 		call_refuse(c, c->reply.dialect->corrupt, "the flags of a message are neither 0 nor 1");
@@ -56,11 +52,7 @@ static bool inflate_message(struct grpc_call *c, struct framing_message *m)
 	int rc = gzip_inflate(m->data, m->len, c->max_message, b);
 	if (rc == -EMSGSIZE) {
 		struct refusal r;
-		c->srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL,
-			     "message of more than %zu bytes when decompressed, which is the limit", c->max_message);
-		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
-		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_size_refusal(c->srv, &r, 0, c->max_message);
 		call_end(c, &r, false);
 	} else if (rc == -ENOMEM) {
 		call_refuse(c, STATUS_UNAVAILABLE, "out of memory");
@@ -158,7 +150,7 @@ static void input_single(struct grpc_call *c)
 	size_t n;
 	const struct exchange *x = &c->reply.x;
 	if (c->by_get)
-		bodies_drop(x); /* a body beside the query is nobody's */
+		exchange_drop_all(x); /* a body beside the query is nobody's */
 	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {

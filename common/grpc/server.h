@@ -87,7 +87,8 @@ int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
  * when the last connection is gone; at the deadline calls end with UNAVAILABLE, a second later what is
  * left is cut. */
 void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app));
-/* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn. */
+/* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn, so a handler may do
+ * it. NULL-safe. */
 void grpc_server_free(struct grpc_server *s);
 
 enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDSHAKE, GRPC_REFUSED_MEMORY, GRPC_REFUSED_CAUSES };

@@ -104,6 +104,8 @@ void call_schedule(struct grpc_call *c);
 void call_set_timer(struct grpc_call *c);
 /* Runs srv->marked. */
 void call_work(struct grpc_server *srv);
+/* Of a message over the limit, which is counted. `size`: its bytes; 0: it is not known, only that they are more. */
+void call_size_refusal(struct grpc_server *srv, struct refusal *ret, uint64_t size, size_t limit);
 /* Ends with a status that is not the handler's. */
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text);
 void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
@@ -127,8 +129,6 @@ bool bodies_hold(struct grpc_call *c, size_t n) MUST_CHECK;
 /* It waits no longer. */
 void bodies_release(struct grpc_call *c);
 void bodies_refuse(struct grpc_call *c, enum grpc_refused_body cause, size_t limit, const char *whose);
-/* All that came of a request's body and is still there. */
-void bodies_drop(const struct exchange *x);
 
 /* ---- server.c ---- */
 /* A connection is gone, of whatever kind: listeners that wait for that go on. */

@@ -1,8 +1,10 @@
 """Who may what: tokens, roles, the matrix of every method and every role, owners, the audit, and what strangers cost."""
 import concurrent.futures
+import fcntl
 import hashlib
 import http.client
 import json
+import os
 import pathlib
 import re
 import secrets
@@ -581,6 +583,28 @@ def test_reins_token(own, tmp_path):
     fresh = reins('token', 'new', '--name', 'w1', '--role', 'worker', '--file', tmp_path / 'new')
     assert fresh.returncode == 0 and (tmp_path / 'new').stat().st_mode & 0o777 == 0o600
     assert (tmp_path / 'new').read_text().endswith(' name=w1 roles=worker worker=w1\n')
+
+
+def waits_for_a_lock(pid):
+    return any(f' {pid} ' in line and '->' in line for line in pathlib.Path('/proc/locks').read_text().splitlines())
+
+
+def test_first_tokens_at_once(tmp_path):
+    """Who waits for another that makes the file adds to it."""
+    file, folder = tmp_path / 'tokens', os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    making = [subprocess.Popen([BUILD / 'client' / 'reins', 'token', 'new', '--name', name, '--role', 'reader', '--file', file],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) for name in ('one', 'two', 'three')]
+    try:
+        for p in making:
+            wait_for(lambda p=p: waits_for_a_lock(p.pid), 'all wait for the lock')
+        os.close(folder)
+        assert [(p.communicate(timeout=PATIENCE), p.returncode)[1] for p in making] == [0, 0, 0]
+    finally:
+        for p in making:
+            p.kill()
+            p.wait()
+    assert sorted(re.findall(r' name=(\w+) ', file.read_text())) == ['one', 'three', 'two']
 
 
 @pytest.mark.parametrize('words, said', [

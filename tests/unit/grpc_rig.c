@@ -22,6 +22,12 @@ static void refuse_text(struct grpc_call *c)
 	grpc_call_finish(c, &r);
 }
 
+static void free_server(struct rig *r)
+{
+	grpc_server_free(r->server);
+	r->server = NULL;
+}
+
 static void unary_request(struct grpc_call *c, const uint8_t *data, size_t len)
 {
 	struct rig *r = rig_of(c);
@@ -32,6 +38,10 @@ static void unary_request(struct grpc_call *c, const uint8_t *data, size_t len)
 	}
 	if (len && data[0] == '!') {
 		refuse_text(c);
+		return;
+	}
+	if (len && data[0] == '~') {
+		free_server(r);
 		return;
 	}
 	int rc = grpc_call_send(c, data, len);
@@ -62,6 +72,8 @@ static void bidi_message(struct grpc_call *c, const uint8_t *data, size_t len)
 	r->messages++;
 	if (len && data[0] == '!')
 		refuse_text(c);
+	else if (len && data[0] == '~')
+		free_server(r);
 	else if (!r->hold_bidi)
 		assert_int_equal(grpc_call_send(c, data, len), 0);
 }

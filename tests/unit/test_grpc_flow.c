@@ -360,6 +360,39 @@ static void channel_freed_inside(void **state)
 	}
 }
 
+/* In a handler that was called for what came, and in one that was called because the call goes on. */
+static void server_freed_inside(void **state)
+{
+	enum { IN_REQUEST, IN_MESSAGE, RESUMED, WAYS };
+	for (int way = 0; way < WAYS; way++) {
+		struct rig r;
+		struct seen s, other;
+		rig_init(&r, NULL, NULL, false);
+		seen_init(&s, &r);
+		seen_init(&other, &r);
+		start(&other, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
+		start(&s, way == IN_REQUEST ? "/test.Echo/Unary" : "/test.Echo/Bidi", way == IN_REQUEST ? GRPC_CALL_UNARY : GRPC_CALL_STREAM,
+		      GRPC_NO_DEADLINE);
+		until(&r, r.started == (way == IN_REQUEST ? 1 : 2));
+		if (way == RESUMED)
+			grpc_call_pause(r.bidi, true);
+		assert_int_equal(grpc_client_send(s.call, SPAN_S("~")), 0);
+		if (way == RESUMED) {
+			for (int i = 0; i < 20; i++)
+				loop_turn(r.loop, false);
+			assert_int_equal(r.messages, 0);
+			grpc_call_pause(r.bidi, false);
+		}
+		until(&r, s.done && other.done);
+		assert_null(r.server);
+		assert_int_equal(r.ended, 2);
+		assert_int_equal(r.over, 2);
+		seen_done(&s);
+		seen_done(&other);
+		rig_done(&r);
+	}
+}
+
 static void refused_connect(void **state)
 {
 	struct rig r;
@@ -403,6 +436,7 @@ int main(void)
 		EACH(drain_has_an_end),
 		EACH(channel_shutdown),
 		cmocka_unit_test(channel_freed_inside),
+		cmocka_unit_test(server_freed_inside),
 		cmocka_unit_test(refused_connect),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
