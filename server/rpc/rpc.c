@@ -216,6 +216,7 @@ void rpc_init(struct rpc *rpc)
 void rpc_done(struct rpc *rpc)
 {
 	watch_free(rpc->watch);
+	watch_news_free(rpc->news);
 	health_done(rpc);
 	progress_done(&rpc->left);
 	rights_done(rpc);

@@ -397,6 +397,34 @@ def test_watching_shows_no_more_than_lists(house):
     assert seen == [(t.id, 'alice', b'secret'), (t.id, 'alice', b''), (t.id, 'alice', b'secret')]
 
 
+def test_watching_shows_metrics_to_those_who_may_read_them(own, tmp_path):
+    master, event = own(), stubs.tasks.TaskEvent
+    tokens = [master.file.add('alice', 'submitter'), master.file.add('bob', 'submitter')]
+    (tmp_path / 'w').mkdir()
+    w = Worker(BUILD, tmp_path / 'w', master.address, id='w1')
+    w.env['REINS_TOKEN'] = master.file.add('w1', 'worker')
+    master.hang_up()
+    alice, bob = (Caller(master.channel(), token) for token in tokens)
+    streams = [c.tasks.WatchTasks(stubs.tasks.WatchTasksRequest(), timeout=PATIENCE) for c in (alice, bob)]
+    for s in streams:
+        assert next(s).kind == event.SYNC
+    try:
+        w.start()
+        go = tmp_path / 'go'
+        t = alice.submit(command=['sh', '-c', f'echo \'{{"x":1}}\' >>$REINS_METRICS; until [ -e {go} ]; do sleep 0.02; done'])
+        told = next(e for e in streams[0] if e.kind == event.METRICS)
+        assert (told.task.id, dict(told.task.metrics.values)) == (t.id, {'x': 1})
+        go.touch()
+        for e in streams[1]:
+            assert e.kind != event.METRICS
+            if e.state == State.COMPLETED:
+                break
+    finally:
+        for s in streams:
+            s.cancel()
+        w.stop()
+
+
 def test_queues(house):
     narrow = Caller(house.channel(), house.tokens['narrow'])
     assert narrow.submit(queue='b').owner == 'narrow'
