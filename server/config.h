@@ -28,4 +28,11 @@ extern const struct settings_program server_settings;
 /* What the table can't say: H against L, listeners against certificates. -1 with a sentence. */
 int server_config_check(const struct server_config *c, char *ret_err, size_t cap) MUST_CHECK;
 
+/* How many connections and TLS handshakes there is room for with so many file descriptors: the store and Redis must be able to
+ * connect anew however many peers there are. */
+struct server_room {
+	int connections, handshakes; /* the latter of each listener */
+};
+struct server_room server_config_room(const struct server_config *c, int64_t descriptors);
+
 #endif

@@ -35,6 +35,7 @@
 
 struct server {
 	struct server_config cfg;
+	struct server_room room;
 	struct loop *loop;
 	struct tls_context *tls;
 	struct store *store;
@@ -263,7 +264,7 @@ static int open_services(struct server *s)
 		.services = rpc_services,
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
-		.max_connections = (int)s->cfg.max_connections,
+		.max_connections = s->room.connections,
 		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
@@ -336,7 +337,7 @@ static int listen_on(struct server *s, const char *text)
 		.tls = e.tls ? s->tls : NULL,
 		.backlog = 1024,
 		.handshake_timeout_ns = 10 * NS_PER_S,
-		.max_handshakes = 256,
+		.max_handshakes = s->room.handshakes,
 		.accept_per_turn = 64,
 	};
 	struct listener *l;
@@ -436,14 +437,28 @@ static int setup_log(const struct server_config *cfg)
 	return 0;
 }
 
-/* Ten thousand workers need ten thousand sockets. */
-static void raise_fd_limit(void)
+/* Ten thousand workers need ten thousand sockets. How many there may be now. */
+static int64_t raise_fd_limit(void)
 {
 	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return INT64_MAX;
+	if (r.rlim_cur < r.rlim_max) {
+		rlim_t before = r.rlim_cur;
 		r.rlim_cur = r.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &r);
+		if (setrlimit(RLIMIT_NOFILE, &r) < 0)
+			r.rlim_cur = before;
 	}
+	return r.rlim_cur >= (rlim_t)INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur; /* RLIM_INFINITY too */
+}
+
+static void make_room(struct server *s)
+{
+	int64_t descriptors = raise_fd_limit();
+	s->room = server_config_room(&s->cfg, descriptors);
+	if (s->room.connections < s->cfg.max_connections)
+		log_warn("master", NULL, "max-connections: %d instead of %lld, since this process may have %lld file descriptors only "
+			 "(LimitNOFILE, ulimit -n)", s->room.connections, (long long)s->cfg.max_connections, (long long)descriptors);
 }
 
 /* A handshake takes 50 KiB for a moment, many at once take what is then full of holes.  The whole pages among these go back to
@@ -466,7 +481,7 @@ static void on_give_back(struct loop_timer *t)
 static int start(struct server *s)
 {
 	int rc;
-	raise_fd_limit();
+	make_room(s);
 	default_master_id(s);
 	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
 	    (rc = open_auth(s)) || (rc = open_services(s)))

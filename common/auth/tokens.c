@@ -264,6 +264,8 @@ int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret
 		snprintf(why, sizeof(why), "anybody may write it (chmod o-w)");
 	else if (!len) /* who writes it anew has perhaps only begun, and everybody would be out */
 		snprintf(why, sizeof(why), "the file is empty; one that lets nobody in has a comment line");
+	else if (len <= TOKENS_FILE_MAX && data[len - 1] != '\n')
+		snprintf(why, sizeof(why), TOKENS_CUT);
 	else if (tokens_parse(data, len, why, sizeof(why), ret) == 0)
 		why[0] = '\0';
 	free(data);

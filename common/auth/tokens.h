@@ -67,7 +67,10 @@ struct tokens {
 
 /* -EINVAL with a text "line 3: …". Text that no file would hold (a NUL) is refused too. */
 int tokens_parse(const char *text, size_t len, char *ret_err, size_t cap, struct tokens **ret) MUST_CHECK;
-/* -EINVAL with a text that begins with the path: also of a file that others may write. */
+/* A file that ends in the middle of a line is half of one: a line without its end may say less than was meant, and let in for
+ * longer or further. Words for that. */
+#define TOKENS_CUT "its last line has no newline: perhaps only half of the file is there"
+/* -EINVAL with a text that begins with the path: also of a file that others may write, and of half a file. */
 int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret) MUST_CHECK;
 void tokens_free(struct tokens *t); /* NULL-safe */
 /* The token's entry, whatever its digest; NULL: none. */

@@ -269,6 +269,35 @@ static void an_empty_file(void **state)
 	unlink(path);
 }
 
+/* Whoever writes it anew may be half through: nobody has more rights then, or other ones. */
+static void a_file_cut_anywhere(void **state)
+{
+	static const char text[] = "# people\n"
+				   "token aaaa " D64 " name=alice roles=reader,admin expires=2027-01-31T12:00:00Z queues=a,ab worker=gpu-1*\n"
+				   "cert spiffe://x/worker/* roles=worker name=w expires=2027-01-31 queues=a\r\n";
+	char path[] = "/tmp/reins-tokens-XXXXXX", err[400];
+	struct tokens *whole = parse(text), *t;
+	int fd = mkstemp(path), good = 0;
+	assert_true(fd >= 0);
+	for (size_t n = 1; n < sizeof(text); n++) {
+		assert_int_equal(pwrite(fd, text, n, 0), n);
+		if (tokens_read(path, err, sizeof(err), &t)) {
+			assert_non_null(strstr(err, TOKENS_CUT));
+			continue;
+		}
+		good++;
+		for (size_t i = 0; i < t->n; i++) {
+			assert_true(principal_same(t->all[i], whole->all[i]));
+			assert_int_equal(t->all[i]->ends_wall_us, whole->all[i]->ends_wall_us);
+		}
+		tokens_free(t);
+	}
+	assert_int_equal(good, 3); /* at the ends of lines: who is missing is out until all is there */
+	tokens_free(whole);
+	close(fd);
+	unlink(path);
+}
+
 static void a_token_in_a_file(void **state)
 {
 	static const struct {
@@ -417,6 +446,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_others_may_write),
 		cmocka_unit_test(no_ordinary_file),
 		cmocka_unit_test(an_empty_file),
+		cmocka_unit_test(a_file_cut_anywhere),
 		cmocka_unit_test(a_token_in_a_file),
 		cmocka_unit_test(the_table_is_sorted_and_whole),
 		cmocka_unit_test(failures_are_counted_by_address),
