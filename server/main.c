@@ -208,6 +208,7 @@ static int open_auth(struct server *s)
 		.loop = s->loop,
 		.tokens_file = s->cfg.tokens_file,
 		.certificates = s->cfg.client_ca != NULL,
+		.both = s->cfg.require_both,
 		.open_reflection = s->cfg.open_reflection,
 		.hosts = (const char *const *)s->cfg.hosts.at,
 		.n_hosts = s->cfg.hosts.len,
@@ -320,7 +321,7 @@ static int listen_on(struct server *s, const char *text)
 			.cert_file = s->cfg.tls_cert,
 			.key_file = s->cfg.tls_key,
 			.ca_file = s->cfg.client_ca,
-			.require_client_cert = s->cfg.client_ca && !s->cfg.tokens_file,
+			.require_client_cert = s->cfg.client_ca && (!s->cfg.tokens_file || s->cfg.require_both),
 			.alpn = alpn,
 			.n_alpn = ARRAY_LEN(alpn),
 		};
