@@ -502,6 +502,10 @@ static void gzip_and_back(void **state)
 		buf_clear(&back);
 		assert_int_equal(gzip_inflate(buf_head(&z), n, sizeof(text), &back), -EBADMSG);
 	}
+	/* Nothing may follow it. */
+	buf_clear(&back);
+	assert_int_equal(buf_add(&z, "", 1), 0);
+	assert_int_equal(gzip_inflate(buf_head(&z), buf_len(&z), sizeof(text), &back), -EBADMSG);
 	/* What would not get shorter stays. */
 	uint8_t noise[2000];
 	uint32_t seed = 7;
