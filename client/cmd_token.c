@@ -104,6 +104,10 @@ static int read_text(struct cli *cli, const char *file, const struct place *p, s
 		cli_note(cli, "%s: larger than %zu bytes", file, TOKENS_FILE_MAX);
 		return EXIT_OTHER;
 	}
+	if (buf_len(b) && buf_head(b)[buf_len(b) - 1] != '\n') {
+		cli_note(cli, "%s: " TOKENS_CUT "; nothing was changed", file);
+		return EXIT_OTHER;
+	}
 	return EXIT_OK;
 }
 
@@ -190,8 +194,7 @@ static int append(struct cli *cli, const char *file, const char *line)
 	int code = lock_place(cli, file, &p);
 	if (code == EXIT_OK)
 		code = read_text(cli, file, &p, &b);
-	bool newline = buf_len(&b) && buf_head(&b)[buf_len(&b) - 1] != '\n';
-	if (code == EXIT_OK && ((newline && buf_add(&b, "\n", 1)) || buf_add(&b, line, strlen(line)))) {
+	if (code == EXIT_OK && buf_add(&b, line, strlen(line))) {
 		cli_note(cli, "%s: larger than %zu bytes", file, TOKENS_FILE_MAX);
 		code = EXIT_OTHER;
 	}
