@@ -49,6 +49,9 @@ static const struct setting table[] = {
 	{ "tokens-file", SETTING_STRING, S(tokens_file), "FILE", NULL, .group = "Who may what (docs/security.md)",
 	  .help = "Who is known, and their roles; `reins token new` makes lines for it. Read again on SIGHUP. Every call needs a token "
 		  "or a certificate then." },
+	{ "require-both", SETTING_BOOL, S(require_both), NULL, NULL,
+	  .help = "Every call needs a token and a certificate that stands for the same name, and may what both may. Takes --tokens-file, "
+		  "--client-ca and tls:// listeners only." },
 	{ "open-reflection", SETTING_BOOL, S(open_reflection), NULL, NULL, .help = "Server reflection also for who shows no token." },
 	{ "open-metrics", SETTING_BOOL, S(open_metrics), NULL, NULL, .help = "/metrics also for who shows no token; else it takes a reader." },
 	{ "audit-log", SETTING_STRING, S(audit_log), "FILE", NULL,
@@ -172,6 +175,10 @@ static int check_listener(const struct server_config *c, const char *text, char 
 		snprintf(err, cap, "listen: %s needs --tls-cert and --tls-key", text);
 		return -1;
 	}
+	if (c->require_both && !e.tls) {
+		snprintf(err, cap, "listen: %s is clear text, where nobody can show the certificate that --require-both wants", text);
+		return -1;
+	}
 	if (c->insecure)
 		return 0;
 	if (!e.tls && !endpoint_is_loopback(&e)) {
@@ -225,6 +232,10 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 	for (size_t i = 0; i < c->cors_origins.len; i++)
 		if (check_origin(c->cors_origins.at[i], ret_err, cap))
 			return -1;
+	if (c->require_both && (!c->tokens_file || !c->client_ca)) {
+		snprintf(ret_err, cap, "require-both: give --tokens-file and --client-ca, by which tokens and certificates are known");
+		return -1;
+	}
 	for (size_t i = 0; i < c->listen.len; i++)
 		if (check_listener(c, c->listen.at[i], ret_err, cap))
 			return -1;

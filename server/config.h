@@ -8,7 +8,7 @@ struct server_config {
 	struct setting_list listen, cors_origins, hosts;
 	char *store, *move_from, *lease, *redis_prefix, *master_id;
 	char *tls_cert, *tls_key, *client_ca, *tokens_file, *audit_log;
-	bool insecure, ignore_moved, open_reflection, open_metrics;
+	bool insecure, ignore_moved, open_reflection, open_metrics, require_both;
 	int64_t heartbeat_interval_ns, lease_ttl_ns, task_key_ttl_ns;
 	int64_t heartbeat_rate, keepalive_ns, ping_min_ns, conn_age_ns, conn_age_grace_ns, conn_idle_ns;
 	int64_t recovery_interval_ns, reconcile_interval_ns, master_ttl_ns, master_ttl_exclusive_ns;

@@ -85,6 +85,8 @@ bool principal_ended(const struct principal *p, int64_t wall_us);
 bool principal_has_queue(const struct principal *p, const char *queue);
 /* Whether `worker` says that it may work as this one. */
 bool principal_is_worker(const struct principal *p, const char *id);
+/* One reference to who may what both may, by a's name and id; `worker` is a's: ask both. */
+struct principal *principal_both(const struct principal *a, const struct principal *b);
 /* The same person with the same rights: what one may the other may. */
 bool principal_same(const struct principal *a, const struct principal *b);
 

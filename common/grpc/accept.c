@@ -87,9 +87,10 @@ static bool encoding_ok(struct grpc_server *srv, struct reply *r, bool *ret_gzip
 	char text[160];
 	*ret_gzip = encoding && strcmp(encoding, "gzip") == 0;
 	r->gzip = gzip_listed(r->x.ops->header(&r->x, d->accept_encoding));
-	if (!encoding || *ret_gzip || strcmp(encoding, "identity") == 0)
+	size_t n = r->x.ops->header_count(&r->x, d->encoding);
+	if (!n || *ret_gzip || (encoding && strcmp(encoding, "identity") == 0))
 		return true;
-	snprintf(text, sizeof(text), "unknown %s; " GZIP_ENCODINGS " are known", d->encoding);
+	snprintf(text, sizeof(text), "%s %s; one of " GZIP_ENCODINGS " may be given", n > 1 ? "more than one" : "unknown", d->encoding);
 	answer_status(srv, r, STATUS_UNIMPLEMENTED, text);
 	return false;
 }

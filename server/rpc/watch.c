@@ -285,12 +285,14 @@ static int parse_kinds(const Reins__V1__WatchTasksRequest *req, struct refusal *
 
 static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struct filter *filter, struct cursor *at, struct refusal *r)
 {
+	bool full;
 	if (rpc->limits.max_watchers <= watch_count(rpc->watch)) {
 		(void)refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "%d watch already, as many as this master allows (--max-watchers)",
 			     watch_count(rpc->watch));
+		(void)refuse_more(r, "limit", "%d", (int)rpc->limits.max_watchers);
 		return refuse_reason(r, REASON_TOO_MANY_STREAMS);
 	}
-	if (filter_parse(req->filter, filter, r) || parse_kinds(req, r))
+	if (filter_view(req->view, &full, r) || filter_parse(req->filter, filter, r) || parse_kinds(req, r))
 		return -1;
 	if (!*req->cursor)
 		return 0;
@@ -343,6 +345,7 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		pb_free(req);
 	} else if (!*engine_store_id(rpc->engine)) {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store was not reached yet");
+		(void)refuse_reason(&r, REASON_STORE_AWAY);
 		r.retry_after_ms = 1000;
 		grpc_call_finish(call, &r);
 		pb_free(req);

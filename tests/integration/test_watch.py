@@ -18,6 +18,7 @@ import pytest
 import stubs
 from cluster import BUILD, PATIENCE, dying_with_us, make_spec, wait_for
 from fake_worker import W, hold, success
+from refusals import info, refused
 
 T, State = stubs.tasks, stubs.State
 Event = T.TaskEvent
@@ -334,6 +335,8 @@ def test_refused(start):
     w, other = Watcher(cluster), Watcher(cluster)
     code, text = refusal(cluster)
     assert code == CODE.RESOURCE_EXHAUSTED and "--max-watchers" in text
+    error = refused(lambda r, timeout: list(cluster.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest())
+    assert info(error) == ("TOO_MANY_STREAMS", {"limit": "2"})
     other.close()
     wait_for(lambda: refusal(cluster, cursor="x")[0] == CODE.INVALID_ARGUMENT, "room for another")
     cursor = w.events[0].cursor

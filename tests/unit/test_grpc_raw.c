@@ -157,6 +157,16 @@ static void headers_that_are_refused(void **state)
 		assert_string_equal(a.status, cases[i].status);
 		assert_string_equal(a.accept, "identity,gzip");
 	}
+	/* What is there twice is not taken for absent. */
+	static const char *const twice[][4] = { { "grpc-timeout", "10S", "20S", "3" }, { "grpc-encoding", "identity", "gzip", "12" } };
+	for (size_t i = 0; i < ARRAY_LEN(twice); i++) {
+		int32_t id = (int32_t)(2 * (ARRAY_LEN(cases) + i) + 1);
+		raw_headers(&p.raw, id, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    "application/grpc", twice[i][0], twice[i][1], twice[i][0], twice[i][2], NULL);
+		send_bytes(&p, id, true, "\0\0\0\0\0", 5);
+		talk(&p);
+		assert_string_equal(answer(&p, id).status, twice[i][3]);
+	}
 	peer_done(&p);
 }
 
