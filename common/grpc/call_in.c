@@ -220,6 +220,11 @@ void call_unpark(struct server_conn *sc)
 	const struct grpc_limits *l = &sc->srv->cfg.limits;
 	while (!list_empty(&sc->parked) && sc->base.state != CONN_CLOSED && h2_out_total(sc->base.h2) <= l->conn_queue / 2) {
 		struct grpc_call *c = container_of(list_pop_front(&sc->parked), struct grpc_call, parked);
-		call_input(c);
+		if (!c->requested) {
+			call_input(c);
+		} else if (c->want_writable) {
+			c->want_writable = false;
+			c->method->on_writable(c);
+		}
 	}
 }

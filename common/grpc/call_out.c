@@ -8,12 +8,27 @@
 #include "common/grpc/gzip.h"
 #include "common/grpc/server_impl.h"
 
+#define SMALL_MESSAGE (64 * 1024)
+
+/* A thousand streams, each with one large message in an empty queue, are more than a connection may hold. */
+static bool waits_for_others(const struct grpc_call *c, size_t len)
+{
+	return c->method->shape == GRPC_SERVER_STREAM && c->method->on_writable && len > SMALL_MESSAGE && c->reply.x.ops->parked(&c->reply.x) &&
+	       grpc_call_backed_up(c);
+}
+
 /* -EAGAIN: the queues are full; on_writable follows. */
 static int room(struct grpc_call *c, size_t len)
 {
 	const struct exchange *x = &c->reply.x;
 	const struct grpc_limits *l = &c->srv->cfg.limits;
 	size_t queued = x->ops->queued(x);
+	if (!queued && waits_for_others(c, len)) {
+		c->want_writable = true;
+		if (list_empty(&c->parked))
+			list_push_back(x->ops->parked(x), &c->parked);
+		return -EAGAIN;
+	}
 	if (!queued || (queued + len + FRAMING_PREFIX <= l->stream_queue && x->ops->out_total(x) + len <= l->conn_queue))
 		return 0;
 	c->want_writable = true;

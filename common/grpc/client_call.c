@@ -423,6 +423,9 @@ void grpc_client_half_close(struct grpc_client_call *c)
 void grpc_client_pause(struct grpc_client_call *c, bool paused)
 {
 	c->paused = paused;
-	if (!paused && !c->over)
-		schedule(c);
+	if (paused || c->over)
+		return;
+	schedule(c);
+	if (c->s)
+		conn_mark(&c->ch->base); /* it may credit its peer, and has nothing else to write */
 }

@@ -25,7 +25,8 @@ struct grpc_limits {
 	uint32_t stream_window;     /* 256 KiB: what a peer may have on the way per stream */
 	uint32_t conn_window;       /* 1 MiB */
 	size_t stream_queue;        /* 256 KiB encoded bytes queued to one stream before grpc_*_send says -EAGAIN
-	                               (one message of any allowed size always fits into an empty queue) */
+	                               (one message of any allowed size fits into an empty queue; of a stream of the server one
+	                               over 64 KiB only while the connection's is not full) */
 	size_t conn_queue;          /* 8 MiB over all streams of a connection: then no new request is handed to its handler
 	                               and streams are told -EAGAIN. Reading goes on: the peer's window updates
 	                               are what the queue waits for */

@@ -31,7 +31,8 @@ struct grpc_method {
 	void (*on_start)(struct grpc_call *call);
 	void (*on_message)(struct grpc_call *call, const uint8_t *data, size_t len);
 	void (*on_half_close)(struct grpc_call *call);
-	/* BIDI and SERVER_STREAM: the queue fell below half after a send was refused with -EAGAIN. */
+	/* BIDI and SERVER_STREAM: the queue fell below half after a send was refused with -EAGAIN; of a SERVER_STREAM whose own
+	 * queue was empty, but whose message was large: that of its connection. */
 	void (*on_writable)(struct grpc_call *call);
 	/* Always called once, last, for each call that on_request or on_start was called for: the call is over
 	 * (finished by us, cancelled or reset by the peer, its deadline passed, or its connection lost).  A request

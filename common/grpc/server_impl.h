@@ -48,7 +48,7 @@ struct server_conn {
 	struct grpc_server *srv;
 	struct list node;
 	struct list calls;
-	struct list parked; /* requests that wait until the output queues are shorter */
+	struct list parked; /* requests, and streams with a large message, that wait until the output queues are shorter */
 	struct loop_grave grave;
 };
 
@@ -119,7 +119,7 @@ void call_count(struct grpc_server *srv, struct grpc_method_stats *stats, const 
 /* Hands over what has come. */
 void call_input(struct grpc_call *c);
 void call_await_body(struct grpc_call *c);
-/* The connection's queues are shorter: parked requests go on. */
+/* The connection's queues are shorter: what is parked goes on. */
 void call_unpark(struct server_conn *sc);
 
 /* ---- bodies.c ---- */

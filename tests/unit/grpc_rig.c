@@ -102,13 +102,16 @@ static void fill(struct grpc_call *c)
 static void fill_request(struct grpc_call *c, const uint8_t *data, size_t len)
 {
 	rig_of(c)->requests++;
-	fill(c);
+	rig_of(c)->muted = c;
+	if (!rig_of(c)->mute)
+		fill(c);
 }
 
 static void fill_writable(struct grpc_call *c)
 {
 	rig_of(c)->writable++;
-	fill(c);
+	if (!rig_of(c)->mute)
+		fill(c);
 }
 
 static const struct grpc_method METHODS[] = {

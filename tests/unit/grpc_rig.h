@@ -35,6 +35,8 @@ struct rig {
 	struct grpc_call *held;
 	struct grpc_call *bidi; /* the last one started */
 	size_t fill;  /* Fill: messages still to send */
+	bool mute;    /* Fill: none; the test does it, with `muted` */
+	struct grpc_call *muted;
 	bool locked;  /* calls need `authorization: Bearer secret`, once; their caller is the rig */
 	int let_in, over; /* callers given out, and given back */
 	enum status_code over_code;

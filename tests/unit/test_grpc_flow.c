@@ -275,6 +275,56 @@ static void requests_wait_for_the_queue(void **state)
 	rig_done(&r);
 }
 
+/* Its own queue is empty, but those of its connection are not: small messages go all the same. */
+static void large_messages_wait_for_the_connection(void **state)
+{
+	struct grpc_limits l;
+	struct rig r;
+	struct seen behind, s[2];
+	struct grpc_call *held[2];
+	grpc_limits_default(&l);
+	l.conn_queue = 300000;
+	rig_init(&r, &l, NULL, false);
+	r.mute = true;
+	for (int i = 0; i < 2; i++) {
+		seen_init(&s[i], &r);
+		start(&s[i], "/test.Echo/Fill", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
+		assert_int_equal(grpc_client_send(s[i].call, "", 0), 0);
+		grpc_client_half_close(s[i].call);
+		until(&r, r.requests == i + 1);
+		held[i] = r.muted;
+	}
+	assert_int_equal(grpc_call_send(held[0], big, 70000), 0);
+	until(&r, s[0].messages == 1);
+	seen_init(&behind, &r);
+	start(&behind, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
+	grpc_client_pause(behind.call, true);
+	until(&r, r.bidi);
+	assert_int_equal(grpc_call_send(r.bidi, big, sizeof(big)), 0);
+	for (int i = 0; i < 300; i++)
+		loop_turn(r.loop, false);
+	assert_int_equal(grpc_call_send(held[0], big, 70000), -EAGAIN);
+	assert_int_equal(grpc_call_send(held[1], big, 70000), -EAGAIN);
+	assert_int_equal(grpc_call_send(held[0], big, 1000), 0);
+	until(&r, s[0].messages == 2);
+	assert_int_equal(grpc_call_send(held[0], big, 70000), -EAGAIN);
+	grpc_client_cancel(s[1].call); /* while it waits */
+	until(&r, s[1].done);
+	assert_int_equal(r.writable, 0);
+	grpc_client_pause(behind.call, false);
+	until(&r, r.writable == 1);
+	assert_int_equal(grpc_call_send(held[0], big, 70000), 0);
+	grpc_call_finish(held[0], NULL);
+	until(&r, s[0].done);
+	assert_int_equal(s[0].status.code, STATUS_OK);
+	assert_int_equal(s[0].messages, 3);
+	assert_int_equal(r.writable, 1);
+	for (int i = 0; i < 2; i++)
+		seen_done(&s[i]);
+	seen_done(&behind);
+	rig_done(&r);
+}
+
 /* ---- draining ---- */
 
 static void on_drained(void *app) { ((struct rig *)app)->drained = true; }
@@ -463,6 +513,7 @@ int main(void)
 		cmocka_unit_test(message_limits),
 		cmocka_unit_test(incomplete_messages_are_bounded),
 		cmocka_unit_test(requests_wait_for_the_queue),
+		cmocka_unit_test(large_messages_wait_for_the_connection),
 		EACH(drain_serves_what_is_open),
 		EACH(drain_has_an_end),
 		EACH(channel_shutdown),
