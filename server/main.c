@@ -220,7 +220,7 @@ static int open_auth(struct server *s)
 	return rc;
 }
 
-static int open_services(struct server *s)
+static void open_rpc(struct server *s)
 {
 	s->rpc = (struct rpc){
 		.engine = s->engine,
@@ -246,6 +246,10 @@ static int open_services(struct server *s)
 		},
 	};
 	rpc_init(&s->rpc);
+}
+
+static int open_http1(struct server *s)
+{
 	struct http1_server_config hc = {
 		.routes = monitor_routes,
 		.n_routes = monitor_n_routes,
@@ -255,9 +259,11 @@ static int open_services(struct server *s)
 		.on_log = on_http1_log,
 	};
 	http1_limits_default(&hc.limits);
-	int rc = http1_server_new(s->loop, &hc, &s->http1);
-	if (rc)
-		return rc;
+	return http1_server_new(s->loop, &hc, &s->http1);
+}
+
+static int open_grpc(struct server *s)
+{
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
@@ -281,12 +287,23 @@ static int open_services(struct server *s)
 	gc.limits.max_age_ns = s->cfg.conn_age_ns;
 	gc.limits.max_age_grace_ns = s->cfg.conn_age_grace_ns;
 	gc.limits.idle_ns = s->cfg.conn_idle_ns;
-	rc = grpc_server_new(s->loop, &gc, &s->grpc);
+	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
+	return rc;
+}
+
+static int open_services(struct server *s)
+{
+	open_rpc(s);
+	int rc = open_http1(s);
+	if (rc == 0)
+		rc = open_grpc(s);
+	if (rc)
+		return rc;
 	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
 					 .open_metrics = s->cfg.open_metrics, .body_limit = s->cfg.max_body_bytes };
 	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
-	return rc;
+	return 0;
 }
 
 /* What everybody forgets is that certificates end. */

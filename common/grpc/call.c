@@ -8,8 +8,6 @@
  * A request that is refused from its headers never becomes a call (accept.c). */
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/grpc/server_impl.h"
 

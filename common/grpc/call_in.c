@@ -1,7 +1,6 @@
 /* A request's messages: out of the body, inflated, as protobuf, to the handler. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/grpc/codec.h"
 #include "common/grpc/gzip.h"

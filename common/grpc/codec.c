@@ -1,3 +1,4 @@
+/* JSON to protobuf and back, within a limit of bytes.  No state. */
 #include "common/grpc/codec.h"
 
 #include "common/pb/json_in.h"

@@ -1,3 +1,4 @@
+/* Answers to browsers, by the configured origins alone.  No state. */
 #include "common/grpc/cors.h"
 
 #include <string.h>

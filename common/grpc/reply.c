@@ -14,8 +14,6 @@ void reply_init(struct reply *r, const struct exchange *x, const struct grpc_ser
 void reply_done(struct reply *r)
 {
 	buf_done(&r->held);
-	free(r->trailers);
-	r->trailers = NULL;
 }
 
 void reply_respond(struct reply *r, const struct h2_header *h, size_t n, bool end)

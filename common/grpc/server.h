@@ -150,9 +150,6 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 size_t grpc_call_queued(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
-/* Metadata that follows the messages, to be added before the end. Lower case and printable ASCII, 31 and 127 bytes at most.
- * -ENOBUFS: too long, or too many. */
-int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value) MUST_CHECK;
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);

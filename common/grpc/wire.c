@@ -1,3 +1,4 @@
+/* Timeouts, messages and base64 as they stand in fields.  No state. */
 #include "common/grpc/wire.h"
 
 #include <errno.h>

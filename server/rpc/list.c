@@ -1,7 +1,5 @@
 /* ListTasks: newest first, by keyset: a page token names the last id looked at, so that tasks which come and go
  * neither skip nor repeat others. */
-#include <stdio.h>
-#include <string.h>
 
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
