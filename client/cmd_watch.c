@@ -5,43 +5,40 @@
 #include <strings.h>
 
 #include "client/cli.h"
+#include "client/filter.h"
 #include "client/show.h"
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
 
-#define STATES_MAX 8
 #define IDS_MAX 1000
-#define LABELS_MAX 16
 #define RETRY_NS (500 * NS_PER_MS)
 #define PATIENCE_NS (300 * NS_PER_S) /* a server that is gone this long is given up */
 
 struct conf {
 	struct common_conf common;
-	struct setting_list states, labels;
-	char *queue, *name, *worker, *owner, *cursor;
+	struct filter_conf which;
+	char *cursor;
+	bool metrics;
 };
 
 static const struct setting table[] = {
-	{ "state", SETTING_LIST, offsetof(struct conf, states), "STATE", .split = true,
-	  .help = "In this state before or after the change: pending, running, completed, failed or cancelled.", .group = "Which" },
-	{ "queue", SETTING_STRING, offsetof(struct conf, queue), "QUEUE", .help = "Of this queue." },
-	{ "name", SETTING_STRING, offsetof(struct conf, name), "NAME", .help = "With this name." },
-	{ "label", SETTING_LIST, offsetof(struct conf, labels), "KEY=VALUE", .help = "With this label; of several, with all." },
-	{ "worker", SETTING_STRING, offsetof(struct conf, worker), "ID", .help = "Whose attempt is on this worker, before or after the change." },
-	{ "owner", SETTING_STRING, offsetof(struct conf, owner), "NAME", .help = "Submitted by this one." },
+	FILTER_SETTINGS(struct conf, which),
 	{ "cursor", SETTING_STRING, offsetof(struct conf, cursor), "CURSOR",
 	  .help = "From this cursor of an earlier event (-o json shows them), not from now on." },
+	{ "metrics", SETTING_BOOL, offsetof(struct conf, metrics), .help = "Also new values of what programs report in REINS_METRICS." },
 	COMMON_SETTINGS,
 };
 
 static const struct settings_program program = {
 	.name = "reins watch",
 	.summary = "Shows what happens to tasks, as it happens, until it is interrupted; with ids to these only, and until they have ended.\n"
+		   "With --state or --worker also those of which it was so before the change.\n"
 		   "When the server goes it waits for it, and goes on where it was.",
 	.usage = "reins watch [flags] [TASK-ID...]",
 	.examples = "For example:\n"
 		    "  reins watch --queue train\n"
+		    "  reins watch -l 'team=vision,!test' --name-prefix train/\n"
 		    "  reins watch -o json --state failed | jq .task.id\n",
 	.table = table,
 	.n = ARRAY_LEN(table),
@@ -50,10 +47,7 @@ static const struct settings_program program = {
 struct watching {
 	struct cli *cli;
 	Reins__V1__WatchTasksRequest request;
-	Reins__V1__TaskFilter filter;
-	Reins__V1__Task__State states[STATES_MAX];
-	Reins__V1__TaskFilter__LabelsEntry labels[LABELS_MAX], *label_at[LABELS_MAX];
-	char *label_texts[LABELS_MAX];
+	struct filter_args which;
 	bool *ended;              /* of the ids */
 	size_t n_ended;
 	char *cursor;             /* "" before the first event */
@@ -65,9 +59,19 @@ static bool is_final(Reins__V1__Task__State s)
 	return s == REINS__V1__TASK__STATE__COMPLETED || s == REINS__V1__TASK__STATE__FAILED || s == REINS__V1__TASK__STATE__CANCELLED;
 }
 
+static const char *word(const Reins__V1__TaskEvent *e)
+{
+	switch (e->kind) {
+	case REINS__V1__TASK_EVENT__KIND__STARTED: return "STARTED";
+	case REINS__V1__TASK_EVENT__KIND__METRICS: return "METRICS";
+	case REINS__V1__TASK_EVENT__KIND__DELETED: return "DELETED";
+	default: return e->state == e->state_before ? "CANCELLING" : show_state_name(e->state);
+	}
+}
+
 static void print(const struct watching *w, const Reins__V1__TaskEvent *e)
 {
-	char when[64], what[200], ending[96] = "", attempt[32] = "";
+	char when[64], what[200], more[2048] = "", attempt[32] = "";
 	const Reins__V1__Task *t = e->task;
 	if (w->cli->json) {
 		out_json(e, true);
@@ -77,24 +81,25 @@ static void print(const struct watching *w, const Reins__V1__TaskEvent *e)
 	show_what(t, 60, what, sizeof(what));
 	/* The task may have gone on since. */
 	if (is_final(e->state) && t->state == e->state && t->attempt == e->attempt)
-		show_ending(t, ending, sizeof(ending));
+		show_ending(t, more, sizeof(more));
+	else if (e->kind == REINS__V1__TASK_EVENT__KIND__METRICS && t->metrics)
+		show_metrics(t->metrics, more, sizeof(more));
 	if (e->attempt)
 		snprintf(attempt, sizeof(attempt), "  attempt %d", (int)e->attempt);
-	out_line("%s  %s  %-9s%s  %s%s%s", when, t->id, e->state == e->state_before ? "CANCELLING" : show_state_name(e->state), attempt, what,
-		 ending[0] ? "  " : "", ending);
+	out_line("%s  %s  %-9s%s  %s%s%s", when, t->id, word(e), attempt, what, more[0] ? "  " : "", more);
 }
 
 /* Of the ids that were given: all have ended. */
-static bool all_ended(struct watching *w, const Reins__V1__Task *t, Reins__V1__Task__State state)
+static bool all_ended(struct watching *w, const Reins__V1__Task *t, bool ended)
 {
-	for (size_t i = 0; i < w->filter.n_task_ids; i++) {
-		if (strcasecmp(w->filter.task_ids[i], t->id) != 0)
+	for (size_t i = 0; i < w->which.filter.n_task_ids; i++) {
+		if (strcasecmp(w->which.filter.task_ids[i], t->id) != 0)
 			continue;
-		w->n_ended += is_final(state) && !w->ended[i];
-		w->n_ended -= !is_final(state) && w->ended[i];
-		w->ended[i] = is_final(state);
+		w->n_ended += ended && !w->ended[i];
+		w->n_ended -= !ended && w->ended[i];
+		w->ended[i] = ended;
 	}
-	return w->filter.n_task_ids && w->n_ended == w->filter.n_task_ids;
+	return w->which.filter.n_task_ids && w->n_ended == w->which.filter.n_task_ids;
 }
 
 static void keep_cursor(struct watching *w, const char *cursor)
@@ -111,23 +116,25 @@ static bool on_event(void *arg, const void *message)
 	bool first = !w->cursor[0];
 	keep_cursor(w, e->cursor);
 	if (e->kind == REINS__V1__TASK_EVENT__KIND__SYNC || !e->task)
-		return !(first && w->filter.n_task_ids); /* then what they are now is asked first */
+		return !(first && w->which.filter.n_task_ids); /* then what they are now is asked first */
 	print(w, e);
-	return !all_ended(w, e->task, e->state);
+	if (e->kind == REINS__V1__TASK_EVENT__KIND__METRICS) /* may come after the end */
+		return true;
+	return !all_ended(w, e->task, is_final(e->state) || e->kind == REINS__V1__TASK_EVENT__KIND__DELETED);
 }
 
 /* What ended before the cursor, is told by the tasks themselves. 0, or an exit code. */
 static int look(struct watching *w)
 {
-	for (size_t i = 0; i < w->filter.n_task_ids; i++) {
+	for (size_t i = 0; i < w->which.filter.n_task_ids; i++) {
 		Reins__V1__GetTaskRequest req = REINS__V1__GET_TASK_REQUEST__INIT;
 		void *reply;
-		req.task_id = w->filter.task_ids[i];
+		req.task_id = w->which.filter.task_ids[i];
 		int code = cli_call(w->cli, &client_get_task, &req, &reply);
 		if (code)
 			return code;
 		Reins__V1__Task *t = reply;
-		all_ended(w, t, t->state);
+		all_ended(w, t, is_final(t->state));
 		pb_free(t);
 	}
 	return EXIT_OK;
@@ -156,88 +163,62 @@ static bool try_again(struct watching *w, struct client_error *e)
 static int watch(struct watching *w)
 {
 	struct client_error e;
-	bool looked = !w->filter.n_task_ids;
+	bool looked = !w->which.filter.n_task_ids;
 	for (;;) {
 		w->request.cursor = w->cursor;
 		int rc = client_stream(w->cli->client, &client_watch_tasks, &w->request, w->cli->deadline_mono_ns, on_event, w, &e);
 		if (rc == 0 && !looked) {
 			int code = look(w);
 			looked = true;
-			if (code || w->n_ended == w->filter.n_task_ids)
+			if (code || w->n_ended == w->which.filter.n_task_ids)
 				return code;
-		} else if (rc == 0 && w->filter.n_task_ids && w->n_ended == w->filter.n_task_ids) {
+		} else if (rc == 0 && w->which.filter.n_task_ids && w->n_ended == w->which.filter.n_task_ids) {
 			return EXIT_OK;
 		} else if (rc == 0) {
 			e = (struct client_error){ .code = STATUS_UNAVAILABLE, .message = "the server ended the stream" };
 		}
 		if (rc < 0 && !try_again(w, &e)) {
-			if (e.interrupted && !w->filter.n_task_ids)
+			if (e.interrupted && !w->which.filter.n_task_ids)
 				return EXIT_INTERRUPTED;
 			return cli_fail(w->cli, &e);
 		}
 	}
 }
 
-static int set_labels(struct watching *w, const struct setting_list *labels)
-{
-	if (labels->len > LABELS_MAX)
-		return cli_usage(w->cli, "--label is given more than %d times", LABELS_MAX);
-	for (size_t i = 0; i < labels->len; i++) {
-		char *text = w->label_texts[i] = xstrdup(labels->at[i]), *eq = strchr(text, '=');
-		if (!eq)
-			return cli_usage(w->cli, "--label %.60s: KEY=VALUE is wanted", text);
-		*eq = '\0';
-		reins__v1__task_filter__labels_entry__init(&w->labels[i]);
-		w->labels[i].key = text;
-		w->labels[i].value = eq + 1;
-		w->label_at[i] = &w->labels[i];
-	}
-	w->filter.labels = w->label_at;
-	w->filter.n_labels = labels->len;
-	return EXIT_OK;
-}
-
 static int set_filter(struct watching *w, const struct conf *conf, char **args, int n_args)
 {
-	if (conf->states.len > STATES_MAX)
-		return cli_usage(w->cli, "--state is given more than %d times", STATES_MAX);
 	if (n_args > IDS_MAX)
 		return cli_usage(w->cli, "at most %d tasks can be watched at a time", IDS_MAX);
 	if (n_args && !cli_are_task_ids(w->cli, args, n_args))
 		return EXIT_USAGE;
-	for (size_t i = 0; i < conf->states.len; i++)
-		if (show_parse_state(conf->states.at[i], &w->states[i]) < 0)
-			return cli_usage(w->cli, "--state %.40s: pending, running, completed, failed and cancelled are known", conf->states.at[i]);
-	if (n_args && (conf->states.len || conf->queue || conf->name || conf->worker || conf->owner || conf->labels.len))
+	if (n_args && filter_is_given(&conf->which))
 		return cli_usage(w->cli, "either tasks or filters");
-	w->filter.states = w->states;
-	w->filter.n_states = conf->states.len;
-	if (conf->queue)
-		w->filter.queue = conf->queue;
-	if (conf->name)
-		w->filter.name = conf->name;
-	if (conf->worker)
-		w->filter.worker_id = conf->worker;
-	if (conf->owner)
-		w->filter.owner = conf->owner;
-	w->filter.task_ids = args;
-	w->filter.n_task_ids = (size_t)n_args;
-	return set_labels(w, &conf->labels);
+	int code = filter_make(w->cli, &conf->which, &w->which);
+	w->which.filter.task_ids = args;
+	w->which.filter.n_task_ids = (size_t)n_args;
+	return code;
 }
+
+static Reins__V1__TaskEvent__Kind changes[] = {
+	REINS__V1__TASK_EVENT__KIND__CREATED, REINS__V1__TASK_EVENT__KIND__CHANGED, REINS__V1__TASK_EVENT__KIND__STARTED,
+	REINS__V1__TASK_EVENT__KIND__DELETED,
+};
 
 static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int n_before)
 {
 	const struct conf *conf = conf_p;
-	struct watching w = { .cli = cli, .request = REINS__V1__WATCH_TASKS_REQUEST__INIT, .filter = REINS__V1__TASK_FILTER__INIT };
+	struct watching w = { .cli = cli, .request = REINS__V1__WATCH_TASKS_REQUEST__INIT };
 	(void)n_before;
-	w.request.filter = &w.filter;
+	w.request.filter = &w.which.filter;
+	if (!conf->metrics) {
+		w.request.kinds = changes;
+		w.request.n_kinds = ARRAY_LEN(changes);
+	}
 	w.cursor = xstrdup(conf->cursor ? conf->cursor : "");
 	w.ended = xcalloc((size_t)n_args + 1, sizeof(*w.ended));
 	int code = set_filter(&w, conf, args, n_args);
 	if (!code)
 		code = watch(&w);
-	for (size_t i = 0; i < LABELS_MAX; i++)
-		free(w.label_texts[i]);
 	free(w.ended);
 	free(w.cursor);
 	return code;

@@ -1,4 +1,4 @@
-/* The flags that say which tasks: of list, cancel and retry. */
+/* The flags that say which tasks: of list, watch, cancel and retry. */
 #ifndef REINS_CLIENT_FILTER_H
 #define REINS_CLIENT_FILTER_H
 

@@ -28,12 +28,14 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
+#define EXIT_FOR_GOOD 78 /* a later reinsd has the store, or the master id: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
 
 struct server {
 	struct server_config cfg;
+	struct server_room room;
 	struct loop *loop;
 	struct tls_context *tls;
 	struct store *store;
@@ -49,7 +51,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost;
+	bool stopping, lost, for_good;
 	int drained; /* of the two servers */
 };
 
@@ -58,8 +60,9 @@ static void on_store_state(void *arg, bool up, const char *text)
 	struct server *s = arg;
 	engine_on_store_state(s->engine, up, text);
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
-		log_error("store", NULL, "waiting would not help: leaving");
+		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
+		s->for_good = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -163,6 +166,7 @@ static void on_replaced(void *arg)
 	struct server *s = arg;
 	log_error("master", NULL, "leaving: masters that share a store need a --master-id each");
 	s->lost = true;
+	s->for_good = true; /* or two of one id, started again each time, would end each other for ever */
 	loop_stop(s->loop);
 }
 
@@ -204,6 +208,7 @@ static int open_auth(struct server *s)
 		.loop = s->loop,
 		.tokens_file = s->cfg.tokens_file,
 		.certificates = s->cfg.client_ca != NULL,
+		.both = s->cfg.require_both,
 		.open_reflection = s->cfg.open_reflection,
 		.hosts = (const char *const *)s->cfg.hosts.at,
 		.n_hosts = s->cfg.hosts.len,
@@ -215,7 +220,7 @@ static int open_auth(struct server *s)
 	return rc;
 }
 
-static int open_services(struct server *s)
+static void open_rpc(struct server *s)
 {
 	s->rpc = (struct rpc){
 		.engine = s->engine,
@@ -241,6 +246,10 @@ static int open_services(struct server *s)
 		},
 	};
 	rpc_init(&s->rpc);
+}
+
+static int open_http1(struct server *s)
+{
 	struct http1_server_config hc = {
 		.routes = monitor_routes,
 		.n_routes = monitor_n_routes,
@@ -250,16 +259,19 @@ static int open_services(struct server *s)
 		.on_log = on_http1_log,
 	};
 	http1_limits_default(&hc.limits);
-	int rc = http1_server_new(s->loop, &hc, &s->http1);
-	if (rc)
-		return rc;
+	return http1_server_new(s->loop, &hc, &s->http1);
+}
+
+static int open_grpc(struct server *s)
+{
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
 		.services = rpc_services,
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
-		.max_connections = (int)s->cfg.max_connections,
+		.max_connections = s->room.connections,
+		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
@@ -269,17 +281,29 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	gc.limits.all_recv = (size_t)s->cfg.max_body_bytes;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
 	gc.limits.max_age_ns = s->cfg.conn_age_ns;
 	gc.limits.max_age_grace_ns = s->cfg.conn_age_grace_ns;
 	gc.limits.idle_ns = s->cfg.conn_idle_ns;
-	rc = grpc_server_new(s->loop, &gc, &s->grpc);
+	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
-	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
-					 .open_metrics = s->cfg.open_metrics };
-	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
+}
+
+static int open_services(struct server *s)
+{
+	open_rpc(s);
+	int rc = open_http1(s);
+	if (rc == 0)
+		rc = open_grpc(s);
+	if (rc)
+		return rc;
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
+					 .open_metrics = s->cfg.open_metrics, .body_limit = s->cfg.max_body_bytes };
+	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
+	return 0;
 }
 
 /* What everybody forgets is that certificates end. */
@@ -314,7 +338,7 @@ static int listen_on(struct server *s, const char *text)
 			.cert_file = s->cfg.tls_cert,
 			.key_file = s->cfg.tls_key,
 			.ca_file = s->cfg.client_ca,
-			.require_client_cert = s->cfg.client_ca && !s->cfg.tokens_file,
+			.require_client_cert = s->cfg.client_ca && (!s->cfg.tokens_file || s->cfg.require_both),
 			.alpn = alpn,
 			.n_alpn = ARRAY_LEN(alpn),
 		};
@@ -330,7 +354,7 @@ static int listen_on(struct server *s, const char *text)
 		.tls = e.tls ? s->tls : NULL,
 		.backlog = 1024,
 		.handshake_timeout_ns = 10 * NS_PER_S,
-		.max_handshakes = 256,
+		.max_handshakes = s->room.handshakes,
 		.accept_per_turn = 64,
 	};
 	struct listener *l;
@@ -430,14 +454,28 @@ static int setup_log(const struct server_config *cfg)
 	return 0;
 }
 
-/* Ten thousand workers need ten thousand sockets. */
-static void raise_fd_limit(void)
+/* Ten thousand workers need ten thousand sockets. How many there may be now. */
+static int64_t raise_fd_limit(void)
 {
 	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return INT64_MAX;
+	if (r.rlim_cur < r.rlim_max) {
+		rlim_t before = r.rlim_cur;
 		r.rlim_cur = r.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &r);
+		if (setrlimit(RLIMIT_NOFILE, &r) < 0)
+			r.rlim_cur = before;
 	}
+	return r.rlim_cur >= (rlim_t)INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur; /* RLIM_INFINITY too */
+}
+
+static void make_room(struct server *s)
+{
+	int64_t descriptors = raise_fd_limit();
+	s->room = server_config_room(&s->cfg, descriptors);
+	if (s->room.connections < s->cfg.max_connections)
+		log_warn("master", NULL, "max-connections: %d instead of %lld, since this process may have %lld file descriptors only "
+			 "(LimitNOFILE, ulimit -n)", s->room.connections, (long long)s->cfg.max_connections, (long long)descriptors);
 }
 
 /* A handshake takes 50 KiB for a moment, many at once take what is then full of holes.  The whole pages among these go back to
@@ -460,7 +498,7 @@ static void on_give_back(struct loop_timer *t)
 static int start(struct server *s)
 {
 	int rc;
-	raise_fd_limit();
+	make_room(s);
 	default_master_id(s);
 	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
 	    (rc = open_auth(s)) || (rc = open_services(s)))
@@ -530,5 +568,7 @@ int main(int argc, char **argv)
 	stop(&s);
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
-	return rc == 0 ? (s.lost ? EXIT_UNAVAILABLE : 0) : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+	if (rc == 0)
+		return s.for_good ? EXIT_FOR_GOOD : s.lost ? EXIT_UNAVAILABLE : 0;
+	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

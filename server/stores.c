@@ -67,7 +67,7 @@ int stores_open(struct loop *loop, const char *url, const struct stores_options 
 
 bool stores_stays_down(const char *url, const struct store *s)
 {
-	return begins(url, SQLITE_SCHEME) && sqlite_store_stays_down(s);
+	return s->newer_schema || (begins(url, SQLITE_SCHEME) && sqlite_store_stays_down(s));
 }
 
 const char *stores_kind(const char *url)

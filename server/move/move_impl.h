@@ -60,6 +60,7 @@ struct move_source {
 	struct sq_files files;
 	struct sq_db tasks, logs;
 	char moved_to[SQ_MOVED_MAX]; /* the mark of an earlier move; "" */
+	bool unlabelled; /* see label_old_tasks in the schema for Postgres, which goes on with it */
 	/* Grows whenever a master has used the store. */
 	char state[80];
 	int64_t last_seq;

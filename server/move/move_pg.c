@@ -218,7 +218,8 @@ static int mark(struct move_target *t, const struct move_source *s, bool wipe, s
 {
 	if (tell(t, e, "BEGIN") < 0 || tell(t, e, wipe ? wipe_sql : "DELETE FROM reins.worker") < 0 || tell(t, e, unmark_sql) < 0 ||
 	    set(t, e, "move_from", s->name) < 0 || set(t, e, "move_id", s->files.store_id) < 0 ||
-	    set(t, e, "move_state", s->state) < 0)
+	    set(t, e, "move_state", s->state) < 0 ||
+	    (s->unlabelled && set(t, e, "unlabelled_below", "ffffffff-ffff-ffff-ffff-ffffffffffff") < 0))
 		return -1;
 	return tell(t, e, "COMMIT");
 }

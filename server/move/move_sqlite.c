@@ -8,6 +8,8 @@ static const char state_sql[] =
 	"SELECT coalesce(sum(incarnation), 0) || '.' || coalesce(sum(beat), 0), (SELECT coalesce(max(seq), 0) FROM task) FROM master";
 static const char next_sql[] = "SELECT id FROM task WHERE id >= ?1 ORDER BY id LIMIT 1";
 
+static const char unlabelled_sql[] = "SELECT 1 FROM meta WHERE key = 'unlabelled_below'";
+
 static struct sq_db *db_of(struct move_source *s, const struct move_table *t) { return t->logs ? &s->logs : &s->tasks; }
 
 static int fail(struct move_source *s, const struct sq_db *db, struct move_error *e)
@@ -23,7 +25,7 @@ int move_source_open(struct move_source *s, const char *path, struct move_error 
 	*s = (struct move_source){.files = {.lock_fd = -1}};
 	enum sq_down down = sq_open_to_read(path, &s->files, &s->tasks, &s->logs, text, sizeof(text));
 	if (down != SQ_OK)
-		return move_fail(e, down == SQ_STAYS ? MOVE_REFUSED : MOVE_UNAVAILABLE, "%s", text);
+		return move_fail(e, down >= SQ_STAYS ? MOVE_REFUSED : MOVE_UNAVAILABLE, "%s", text);
 	snprintf(s->name, sizeof(s->name), "sqlite:%.280s", s->files.path);
 	sq_run(&s->tasks, sq_begin(&s->tasks, "BEGIN"));
 	if (s->logs.h)
@@ -35,6 +37,9 @@ int move_source_open(struct move_source *s, const char *path, struct move_error 
 		sq_end(q);
 	}
 	sq_moved_get(&s->tasks, s->moved_to);
+	q = sq_begin(&s->tasks, unlabelled_sql);
+	s->unlabelled = sq_row(&s->tasks, q);
+	sq_end(q);
 	return s->tasks.rc ? fail(s, &s->tasks, e) : s->logs.rc ? fail(s, &s->logs, e) : 0;
 }
 

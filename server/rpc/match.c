@@ -1,3 +1,4 @@
+/* What the store's search does for lists, for one task in memory. */
 #include "server/rpc/match.h"
 
 #include <stdlib.h>
@@ -5,7 +6,6 @@
 
 #include "server/rpc/wire.h"
 
-#define LABELS_BYTES_MAX (64 * 1024) /* far more than a task may have */
 enum { SPEC_NAME = 1, SPEC_LABELS = 8, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 
 static int by_id(const void *a, const void *b) { return uuid_cmp(a, b); }

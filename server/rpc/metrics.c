@@ -1,6 +1,5 @@
 /* ReadMetrics: a page of one attempt's points.  The task is read first: an attempt that had ended before its points were
  * read has no more. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"

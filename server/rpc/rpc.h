@@ -31,6 +31,7 @@ struct rpc {
 	struct list parked;    /* struct rpc_parked */
 	struct map follows;    /* follow.c */
 	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
+	struct watch_news *news; /* watch_news.c; NULL: there were none yet */
 	struct progress left;  /* of streams that have ended */
 	struct health health;
 	struct descriptors protos; /* what reflection tells */
@@ -148,6 +149,10 @@ void watch_on_end(struct grpc_call *call, bool finished);
 int watch_count(const struct watch *watch);
 /* After all of them have ended. NULL-safe. */
 void watch_free(struct watch *watch);
+/* The attempt has new points in the store: those who watch are told, within a second or so. */
+void watch_news(struct rpc *rpc, const struct core_attempt *at);
+/* The store is gone, and nothing of it on its way. NULL-safe. */
+void watch_news_free(struct watch_news *w);
 void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);

@@ -1,7 +1,6 @@
 /* The steps of a search: which rows next, how many to look at, and when it ends. */
 #include "server/rpc/search.h"
 
-#include <string.h>
 
 #include "common/loop/loop.h"
 

@@ -9,6 +9,7 @@
 #include "common/base/buf.h"
 #include "server/store/rows.h"
 
+#define LABELS_BYTES_MAX (64 * 1024) /* of one task; far more than it may have */
 #define LABELS_WANTS_MAX 48    /* conditions: the selector's, and those of TaskFilter.labels */
 #define LABELS_NEEDLES_MAX 256 /* keys and values in all of them */
 

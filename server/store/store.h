@@ -217,7 +217,7 @@ struct store_ops {
 struct store {
 	const struct store_ops *ops;
 	/* Up: connected, schema current, writable. Changes are told once each by on_state. */
-	bool up;
+	bool up, newer_schema; /* the latter: down for good, a later version of the program has upgraded what is stored */
 	bool alone; /* whoever has it open keeps all other processes out */
 	char down_text[200];
 	void (*on_state)(void *arg, bool up, const char *text);

@@ -158,6 +158,13 @@ def test_bad_filter(shared, field, f):
     assert error.code() == INVALID and fields(error) == [field], error.details()
 
 
+def test_bad_view(shared):
+    error = refused(shared.tasks.ListTasks, T.ListTasksRequest(view=7))
+    assert error.code() == INVALID and fields(error) == ["view"], error.details()
+    error = refused(lambda r, timeout: list(shared.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest(view=7))
+    assert error.code() == INVALID and fields(error) == ["view"], error.details()
+
+
 def test_a_token_belongs_to_its_filter(shared):
     for _ in range(3):
         shared.submit(queue="tokens", labels={"a": "b"}, run_at=Timestamp(seconds=int(time.time()) + 999))

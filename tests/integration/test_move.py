@@ -269,6 +269,21 @@ def add_copies(path, ids, table="task", id_column="id", **changes):
             db.execute("DROP TABLE one")
 
 
+def test_older_tasks_get_their_labels_afterwards(embedded):
+    """An upgrade had not come to them yet."""
+    cluster = embedded.start()
+    task = cluster.submit(labels={"team": "vision"}).id
+    assert cluster.stop() == 0
+    with sqlite3.connect(embedded.path) as db:
+        db.execute("UPDATE task SET labels = NULL")
+        db.execute("INSERT INTO meta VALUES ('unlabelled_below', 1 + (SELECT max(seq) FROM task))")
+    embedded.move()
+    embedded.on_postgres()
+    request = T.ListTasksRequest(filter=T.TaskFilter(label_selector="team=vision"))
+    wait_for(lambda: [t.id for t in cluster.tasks.ListTasks(request, timeout=PATIENCE).tasks] == [task], "it has its labels")
+    wait_for(lambda: not cluster.sql("SELECT value FROM reins.meta WHERE key = 'unlabelled_below'"), "none is left")
+
+
 def test_old_weeks_have_partitions(embedded, make_worker):
     cluster = embedded.start()
     worker = make_worker(cluster, policy=end_by_name)

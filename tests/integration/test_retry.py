@@ -1,11 +1,14 @@
 """What becomes of an attempt that ended badly: what is kept of it, what is counted, and RetryTask.  On both kinds of store."""
 
+import time
+
 import grpc
 import pytest
 import stubs
 from cluster import CALM, PATIENCE, QUICK, wait_for
 from fake_worker import Kind, Verdict, W, hold, success
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from refusals import fields, refused
 
 State, End, T = stubs.State, stubs.End, stubs.tasks
@@ -83,6 +86,23 @@ def test_retry_of_a_cancelled_task(calm, make_worker):
     make_worker(calm)
     assert waiting.result().state == State.COMPLETED
     assert calm.get(t.id).attempt == 1
+
+
+def test_a_retry_does_not_wait_for_run_at(calm, make_worker):
+    """Nor do those of RetryTasks."""
+    make_worker(calm)
+    later = Timestamp(seconds=int(time.time()) + 7200)
+    one, other = (calm.submit(queue="later", run_at=later).id for _ in range(2))
+    for t in (one, other):
+        assert calm.get(t).run_at == later
+        assert calm.cancel(t).state == State.CANCELLED
+    assert retry(calm, one, 0).spec.run_at == later
+    asked = T.TaskFilter(queue="later", states=[State.CANCELLED])
+    bulk = calm.tasks.RetryTasks(T.RetryTasksRequest(filter=asked), timeout=PATIENCE)
+    assert list(bulk.task_ids) == [other]
+    for t in (one, other):
+        done = calm.finished(t)
+        assert done.state == State.COMPLETED and done.attempts[0].dispatched_at.seconds < later.seconds
 
 
 def test_a_retried_task_asks_for_the_same(calm, make_worker):

@@ -31,6 +31,13 @@ int harness_begin_old(void **state)
 	return begin_open();
 }
 
+int harness_begin_labelled(void **state)
+{
+	factory->begin();
+	factory->make_labelled();
+	return begin_open();
+}
+
 int harness_end(void **state)
 {
 	store_free(h.store);

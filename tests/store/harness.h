@@ -23,6 +23,7 @@ struct factory {
 	void (*end)(void);
 	/* After begin: a store of schema version 1, with old_rows. */
 	void (*make_old)(void);
+	void (*make_labelled)(void); /* see old_labels.c */
 	bool alone; /* no second store on the same data at a time */
 };
 
@@ -39,6 +40,7 @@ int harness_begin(void **state);
 int harness_end(void **state);
 /* Instead of harness_begin: on an old store. */
 int harness_begin_old(void **state);
+int harness_begin_labelled(void **state);
 /* A second master's store on the same data, or the first where the factory's are alone. */
 struct store *harness_another(void);
 void harness_another_done(struct store *other);

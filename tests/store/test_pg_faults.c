@@ -610,8 +610,8 @@ static void newer_schema(void **state)
 {
 	struct pg_store_config c = config;
 	struct store *s;
-	char newer[32];
-	snprintf(newer, sizeof(newer), "version %d", 97 + PG_SCHEMA_VERSION);
+	char newer[80];
+	snprintf(newer, sizeof(newer), "schema %d is newer than this program's %d", 97 + PG_SCHEMA_VERSION, PG_SCHEMA_VERSION);
 	c.on_state = on_state;
 	state_told = false;
 	pg_server_sql(&server, "UPDATE reins.meta SET value = 97 + value::int WHERE key = 'schema'");
@@ -622,9 +622,12 @@ static void newer_schema(void **state)
 	struct store_insert o = insert_of("newer");
 	assert_int_equal(run_any(s, &o.op, STORE_INSERT), STORE_UNAVAILABLE);
 	assert_non_null(strstr(o.op.text, newer));
+	assert_true(s->newer_schema);
+	store_free(s);
 	pg_server_sql(&server, "UPDATE reins.meta SET value = value::int - 97 WHERE key = 'schema'");
+	assert_int_equal(pg_store_new(h.loop, &c, &s), 0);
 	harness_wait_up(s);
-	assert_true(state_up);
+	assert_false(s->newer_schema);
 	assert_non_null(strstr(state_text, "fsync is off"));
 	store_free(s);
 }

@@ -1,9 +1,11 @@
 /* The suite on Postgres. */
 #include <stdio.h>
+#include <string.h>
 
 #include "server/store/postgres/pg_schema_sql.h"
 #include "server/store/postgres/pg_store.h"
 #include "tests/store/pg_server.h"
+#include "tests/store/old_labels.h"
 #include "tests/store/suite.h"
 
 static struct pg_server server;
@@ -62,12 +64,36 @@ static void make_old(void)
 	test_free(sql);
 }
 
-static const struct factory postgres = {"postgres", open_store, begin, end, make_old};
+static void add(struct buf *b, const char *text) { assert_int_equal(buf_add(b, text, strlen(text)), 0); }
+
+static void make_labelled(void)
+{
+	struct buf b;
+	buf_init(&b, 8 << 20);
+	add(&b, "BEGIN; CREATE SCHEMA reins; SET search_path = reins;");
+	for (int v = 0; v < 4; v++)
+		add(&b, pg_schema_migrations[v]);
+	add(&b, ";INSERT INTO meta VALUES ('schema', '4'); SELECT make_partitions(2); INSERT INTO task (id, seq, created_at, neg_priority, cpu, "
+		"memory, gpus, exclusive, queue, list_spec, spec) VALUES ");
+	for (int n = 1; n <= OLD_LABELLED; n++) {
+		const char *list = old_list_spec(n), *quote = list ? "'" : "";
+		assert_int_equal(buf_addf(&b, "%s('0190b6a0-0000-7000-8000-%012x', %d, '2024-07-02 06:00Z', 0, 0, 0, 0, false, 'old', %s%s%s%s, '\\x%s')",
+					  n > 1 ? "," : "", (unsigned)n, n, quote, list ? "\\x" : "", list ? list : "NULL", quote, old_spec(n)), 0);
+	}
+	add(&b, "; COMMIT");
+	assert_int_equal(buf_add(&b, "", 1), 0);
+	pg_server_sql(&server, (const char *)buf_head(&b));
+	buf_done(&b);
+}
+
+static const struct factory postgres = {"postgres", open_store, begin, end, make_old, make_labelled};
 const struct factory *factory = &postgres;
 
-/* With the argument "old": what is done on an old store. */
+/* With the argument "old" or "labels": what is done on an old store. */
 int main(int argc, char **argv)
 {
+	if (argc > 1 && strcmp(argv[1], "labels") == 0)
+		return _cmocka_run_group_tests("store/postgres-labels", old_labels_tests, old_labels_n, harness_begin_labelled, harness_end);
 	if (argc > 1)
 		return _cmocka_run_group_tests("store/postgres-old", old_tests, old_n, harness_begin_old, harness_end);
 	return _cmocka_run_group_tests("store/postgres", suite_tests, suite_n, harness_begin, harness_end);

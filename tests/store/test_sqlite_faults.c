@@ -220,8 +220,9 @@ static void newer_schema(void **state)
 	sql(db_path, "PRAGMA user_version = 99");
 	struct content before = content_of(db_path);
 	h.store = open_store(h.loop);
-	wait_down(h.store, "newer version of Reins");
+	wait_down(h.store, "its schema 99 is newer than this program's ");
 	assert_true(sqlite_store_stays_down(h.store));
+	assert_true(h.store->newer_schema);
 	stop();
 	assert_unchanged(db_path, &before);
 }

@@ -1,7 +1,9 @@
 /* The suite on SQLite, in a directory of its own. */
 #include <stdio.h>
+#include <string.h>
 
 #include "server/store/sqlite/sq.h"
+#include "tests/store/old_labels.h"
 #include "tests/store/suite.h"
 #include "tests/store/tmp_dir.h"
 
@@ -68,12 +70,33 @@ static void make_old(void)
 		  "INSERT INTO log_task VALUES (" ID("4") ",2),(" ID("5") ",3);UPDATE meta SET value = 5 WHERE key = 'bytes'");
 }
 
-static const struct factory sqlite = {"sqlite", open_store, begin, end, make_old, .alone = true};
+static void make_labelled(void)
+{
+	struct buf b;
+	buf_init(&b, 8 << 20);
+	for (int v = 1; v < 4; v++)
+		assert_int_equal(buf_addf(&b, "%s;", sq_schema_script(false, v)), 0);
+	assert_int_equal(buf_addf(&b, "PRAGMA user_version = 4; INSERT INTO task (id, seq, created_us, neg_priority, cpu, memory, gpus, exclusive, "
+				      "queue, list_spec, spec) VALUES "), 0);
+	for (int n = 1; n <= OLD_LABELLED; n++) {
+		const char *list = old_list_spec(n), *quote = list ? "'" : "";
+		assert_int_equal(buf_addf(&b, "%s(x'0190b6a0000070008000%012x', %d, 1719900000000000, 0, 0, 0, 0, 0, 'old', %s%s%s%s, x'%s')",
+					  n > 1 ? "," : "", (unsigned)n, n, list ? "x" : "", quote, list ? list : "NULL", quote, old_spec(n)), 0);
+	}
+	assert_int_equal(buf_add(&b, "", 1), 0);
+	make_file("reins.db", false, (const char *)buf_head(&b));
+	make_file("reins.db-logs", true, "");
+	buf_done(&b);
+}
+
+static const struct factory sqlite = {"sqlite", open_store, begin, end, make_old, make_labelled, .alone = true};
 const struct factory *factory = &sqlite;
 
-/* With the argument "old": what is done on an old store. */
+/* With the argument "old" or "labels": what is done on an old store. */
 int main(int argc, char **argv)
 {
+	if (argc > 1 && strcmp(argv[1], "labels") == 0)
+		return _cmocka_run_group_tests("store/sqlite-labels", old_labels_tests, old_labels_n, harness_begin_labelled, harness_end);
 	if (argc > 1)
 		return _cmocka_run_group_tests("store/sqlite-old", old_tests, old_n, harness_begin_old, harness_end);
 	return _cmocka_run_group_tests("store/sqlite", suite_tests, suite_n, harness_begin, harness_end);

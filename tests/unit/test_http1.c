@@ -411,6 +411,7 @@ static void pipelining(void **state)
 	for (int i = 0; i < N; i++)
 		memcpy(text + strlen(text), GET_PAGE, sizeof(GET_PAGE));
 	struct client *c = client(text, strlen(text), 1 << 16);
+	assert_int_equal(T.answered, 4); /* in a turn: others are served too */
 	TURNS_UNTIL(T.loop, T.answered == N && c->n > 0 && count(c->got, "xxx") == N);
 	client_free(c);
 

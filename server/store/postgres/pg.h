@@ -59,7 +59,7 @@ extern const struct pg_stmt pg_insert_stmts[4], pg_claim_stmts[3], pg_record_stm
 	pg_cancel_stmts[1], pg_retry_stmts[1], pg_session_stmts[5], pg_started_stmts[1], pg_fill_stmts[1], pg_queues_stmts[1],
 	pg_due_stmts[1], pg_expire_stmts[1], pg_strays_stmts[1], pg_runs_stmts[1], pg_log_append_stmts[1], pg_log_read_stmts[1],
 	pg_metrics_stmts[1], pg_metrics_read_stmts[1], pg_get_stmts[1], pg_list_stmts[6], pg_master_open_stmts[1],
-	pg_beat_stmts[1], pg_take_over_stmts[1], pg_workers_stmts[2], pg_worker_gone_stmts[1], pg_detached_stmts[1], pg_drain_stmts[1], pg_queue_list_stmts[2], pg_pause_stmts[2], pg_partitions_stmts[2], pg_events_stmts[2], pg_trim_stmts[1];
+	pg_beat_stmts[1], pg_take_over_stmts[1], pg_workers_stmts[2], pg_worker_gone_stmts[1], pg_detached_stmts[1], pg_drain_stmts[1], pg_queue_list_stmts[2], pg_pause_stmts[2], pg_partitions_stmts[2], pg_events_stmts[2], pg_news_stmts[1], pg_trim_stmts[2];
 bool pg_record_strip(struct pg_batch *b, const char *why);
 
 /* ---- batches ---- */
@@ -127,6 +127,8 @@ void pg_conn_give_up(struct pg_conn *c, const char *text);
 /* Since the set-up: a warning for people, or "". */
 const char *pg_conn_warning(const struct pg_conn *c);
 const char *pg_conn_store_id(const struct pg_conn *c);
+bool pg_conn_unlabelled(const struct pg_conn *c); /* tasks of before version 5 want their labels */
+bool pg_conn_newer_schema(const struct pg_conn *c); /* it was lost for that */
 
 /* ---- set-up and schema ---- */
 
@@ -137,6 +139,8 @@ struct pg_setup {
 	char warning[160];
 	char *script; /* the last statement built */
 	int64_t statement_timeout_ns; /* 0: none */
+	bool unlabelled;
+	bool newer; /* refused: the schema is a later program's */
 	bool moves; /* set by the one that moves tasks here: to anybody else a store with a move unfinished is closed */
 };
 /* The next thing to ask; `last` is the last result of the one before, NULL at the start.  Returns 1 with *ret_sql,
@@ -165,6 +169,7 @@ struct pg_store {
 	struct loop_timer partitions_timer, trim_timer;
 	struct store_op partitions_op, trim_op;
 	bool partitions_busy, trim_busy, told, closing;
+	bool unlabelled; /* tasks of before version 5 want their labels */
 	char store_id[UUID_TEXT_LEN + 1];
 	char told_text[200];
 };

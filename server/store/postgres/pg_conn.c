@@ -48,7 +48,7 @@ struct pg_conn {
 	PGresult *last; /* of the set-up's present statement */
 	int64_t backoff_ns, progress_mono_ns;
 	unsigned tries; /* which host is next */
-	bool doomed;
+	bool doomed, newer;
 	bool blocked; /* the socket is full: libpq moves all that waits at each write, so little should wait */
 	char text[200];
 	char address[64];
@@ -190,6 +190,7 @@ static void setup_step(struct pg_conn *c)
 	int rc = pg_setup_next(&c->setup, c->last, &sql, text, sizeof(text));
 	PQclear(c->last);
 	c->last = NULL;
+	c->newer |= c->setup.newer;
 	if (rc < 0)
 		lose(c, text);
 	else if (rc == 0)
@@ -533,6 +534,8 @@ bool pg_conn_blocked(const struct pg_conn *c) { return c->blocked; }
 size_t pg_conn_in_flight(const struct pg_conn *c) { return c->n_batches; }
 struct list *pg_conn_batches(struct pg_conn *c) { return &c->batches; }
 const char *pg_conn_warning(const struct pg_conn *c) { return c->setup.warning; }
+bool pg_conn_unlabelled(const struct pg_conn *c) { return c->setup.unlabelled; }
+bool pg_conn_newer_schema(const struct pg_conn *c) { return c->newer; }
 const char *pg_conn_store_id(const struct pg_conn *c) { return c->setup.store_id; }
 
 int pg_conn_send(struct pg_conn *c, struct pg_batch *b, struct pg_params *ps)

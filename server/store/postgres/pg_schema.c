@@ -35,7 +35,8 @@ static const char settings[] =
 static const char locking[] = "BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock(7239204117); SELECT " HAS_SCHEMA;
 static const char versions[] = "SELECT value FROM reins.meta WHERE key = 'schema'";
 static const char identity[] = "SELECT reins.make_partitions(2); SELECT reins.open_stream(); "
-	"SELECT (SELECT value FROM reins.meta WHERE key = 'store_id'), (SELECT value FROM reins.meta WHERE key = 'move_from')";
+	"SELECT (SELECT value FROM reins.meta WHERE key = 'store_id'), (SELECT value FROM reins.meta WHERE key = 'move_from'), "
+	"(SELECT value FROM reins.meta WHERE key = 'unlabelled_below')";
 
 static int fail(char *text, size_t cap, const char *why)
 {
@@ -90,7 +91,8 @@ static int judge(struct pg_setup *s, const PGresult *r, bool locked, const char 
 	if (s->version < 0)
 		return fail(text, cap, "reins.meta names no schema version");
 	if (s->version > PG_SCHEMA_VERSION) {
-		snprintf(text, cap, "the store's schema has version %d, this program knows %d: a newer reinsd has used it",
+		s->newer = true;
+		snprintf(text, cap, "the store's schema %d is newer than this program's %d, a later reinsd has upgraded it: start that one",
 			 s->version, PG_SCHEMA_VERSION);
 		return -1;
 	}
@@ -145,6 +147,7 @@ int pg_setup_next(struct pg_setup *s, const PGresult *last, const char **ret_sql
 				 PQgetvalue(last, 0, 1));
 			return -1;
 		}
+		s->unlabelled = !PQgetisnull(last, 0, 2);
 		snprintf(s->store_id, sizeof(s->store_id), "%s", PQgetvalue(last, 0, 0));
 		return 0;
 	}

@@ -2,7 +2,7 @@
 #ifndef REINS_PG_SCHEMA_SQL_H
 #define REINS_PG_SCHEMA_SQL_H
 
-#define PG_SCHEMA_VERSION 5
+#define PG_SCHEMA_VERSION 6
 extern const char *const pg_schema_migrations[PG_SCHEMA_VERSION];
 
 #endif

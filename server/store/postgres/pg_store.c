@@ -12,6 +12,7 @@
 #define PARTITIONS_EVERY (6 * 3600 * NS_PER_S)
 #define PARTITIONS_FIRST (60 * NS_PER_S)
 #define TRIM_EVERY (10 * NS_PER_S)
+#define LABEL_EVERY NS_PER_S /* while tasks want labels */
 
 void pg_store_config_default(struct pg_store_config *c)
 {
@@ -85,6 +86,8 @@ static void tell_answers(struct pg_store *s)
 
 static bool any_ready(const struct pg_store *s)
 {
+	if (s->base.newer_schema)
+		return false;
 	for (int i = 0; i < s->cfg.connections; i++)
 		if (pg_conn_ready(s->conns[i]))
 			return true;
@@ -138,6 +141,8 @@ static void on_ready(void *arg, struct pg_conn *c)
 {
 	struct pg_store *s = arg;
 	const char *id = pg_conn_store_id(c);
+	if (s->base.newer_schema)
+		return;
 	if (!s->store_id[0]) {
 		snprintf(s->store_id, sizeof(s->store_id), "%s", id);
 	} else if (strcmp(s->store_id, id) != 0) {
@@ -147,13 +152,21 @@ static void on_ready(void *arg, struct pg_conn *c)
 	}
 	if (!s->base.up)
 		tell_state(s, pg_conn_warning(c));
+	if (pg_conn_unlabelled(c) && !s->unlabelled) {
+		s->unlabelled = true;
+		loop_timer_set(&s->trim_timer, loop_now_mono_ns(s->loop) + LABEL_EVERY);
+	}
 	mark(s);
 }
 
 static void on_lost(void *arg, struct pg_conn *c, const char *text)
 {
 	struct pg_store *s = arg;
-	if (!any_ready(s))
+	bool found = pg_conn_newer_schema(c) && !s->base.newer_schema;
+	/* Those that connected before the upgrade could go on for a while: with statements made for what it was. */
+	if (found)
+		s->base.newer_schema = true;
+	if (found || (!s->base.newer_schema && !any_ready(s)))
 		tell_state(s, text);
 	mark(s);
 }
@@ -357,7 +370,7 @@ static void on_partitions_done(struct store_op *op)
 static void on_trim_timer(struct loop_timer *t)
 {
 	struct pg_store *s = container_of(t, struct pg_store, trim_timer);
-	loop_timer_set(t, loop_now_mono_ns(s->loop) + TRIM_EVERY);
+	loop_timer_set(t, loop_now_mono_ns(s->loop) + (s->unlabelled ? LABEL_EVERY : TRIM_EVERY));
 	if (s->trim_busy || !s->base.up)
 		return;
 	s->trim_busy = true;

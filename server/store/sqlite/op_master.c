@@ -5,6 +5,9 @@
 
 #include "server/store/sqlite/sq.h"
 
+#define LABEL_SOME 2000 /* tasks with each beat */
+#define LABEL_TIME (20 * NS_PER_MS)
+
 static const char open_sql[] =
 	"INSERT INTO master (id, incarnation, beat, beat_us, process) VALUES (?1, 1, 0, ?2, ?3) ON CONFLICT (id) DO UPDATE SET "
 	"incarnation = incarnation + 1, beat = beat + 1, beat_us = excluded.beat_us, process = excluded.process "
@@ -45,8 +48,10 @@ void sq_beat_run(struct sq_ctx *x, struct store_op *op)
 	sq_bind_int(&x->db, o->incarnation);
 	bool beaten = sq_run(&x->db, q) > 0;
 	o->ret_replaced = o->ret_taken_over = false;
-	if (beaten)
+	if (beaten) {
+		sq_label_some(&x->db, LABEL_SOME, LABEL_TIME);
 		return;
+	}
 	q = sq_begin(&x->db, row_sql);
 	sq_bind_text(&x->db, o->master);
 	o->ret_taken_over = true;

@@ -9,6 +9,7 @@
  *   sq_db.c      one connection: statements by number, binding, an error that sticks
  *   sq_rows.c    statements on the narrow tables that several kinds share
  *   sq_kinds.c   the table of kinds
+ *   sq_label.c   labels of tasks from before version 5
  *   op_*.c       the statements of each kind
  *
  * Memory of operations passes from the loop to a lane and back under the store's mutex; in between only its
@@ -59,6 +60,7 @@ struct sq_ctx {
 	struct sq_log_room room; /* LOG lane */
 	struct buf changes;      /* WRITE lane: of this transaction, as they are stored */
 	int64_t event_retention_ns;
+	_Atomic int64_t *news_until_mono_ns; /* the store's */
 };
 
 void sq_insert_run(struct sq_ctx *x, struct store_op *op);
@@ -93,15 +95,11 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_queue_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_pause_run(struct sq_ctx *x, struct store_op *op);
 void sq_events_run(struct sq_ctx *x, struct store_op *op);
+void sq_news_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
 void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
-
-/* WRITE lane. A task was changed, from and to these states; 0 before: it was submitted.  The transaction's event says so. */
-void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt);
-/* At the end of the transaction: writes its event, and takes away some that are too old. */
-void sq_event_put(struct sq_ctx *x);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);
@@ -125,13 +123,13 @@ struct sq_files {
 	char store_id[UUID_TEXT_LEN + 1];
 };
 
-enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS }; /* may come back; never will */
+enum sq_down { SQ_OK = 0, SQ_AGAIN, SQ_STAYS, SQ_NEWER }; /* may come back; never will; upgraded by a later program */
 
 /* Takes the lock, makes or upgrades both files, opens the writing connection. On failure all is closed again, the lock
  * kept if it was taken, and `text` says why. */
 enum sq_down sq_open(const char *path, struct sq_files *f, struct sq_db *ret_db, char *text, size_t cap) MUST_CHECK;
 /* Both files of a store that no master uses, to be read only: nothing is made or upgraded in them.  Masters are kept out
- * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS: refused. */
+ * until sq_files_done.  ret_logs->h is NULL when there are no logs.  SQ_STAYS, SQ_NEWER: refused. */
 enum sq_down sq_open_to_read(const char *path, struct sq_files *f, struct sq_db *ret_tasks, struct sq_db *ret_logs, char *text,
 			     size_t cap) MUST_CHECK;
 /* Where the tasks of the open store were moved to, or "". */
@@ -147,7 +145,7 @@ void sq_files_done(struct sq_files *f);
 /* What an error of SQLite means for the store, and in words. */
 enum sq_down sq_meaning(const struct sq_db *db, char *text, size_t cap);
 
-/* Brings an open file's schema to this version; SQ_STAYS for a newer one, or for a file that holds something else. */
+/* Brings an open file's schema to this version; SQ_NEWER for a newer one, SQ_STAYS for a file that holds something else. */
 enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, const char *store_id, char *text,
 			      size_t cap) MUST_CHECK;
 
@@ -156,7 +154,7 @@ const char *sq_schema_script(bool logs, int from);
 #define SQ_TASKS_ID 0x5265696e /* application_id: "Rein" */
 #define SQ_LOGS_ID 0x52656c67  /* "Relg" */
 
-/* Of an open file that is left as it is: SQ_STAYS unless its schema is exactly this version's. */
+/* Of an open file that is left as it is: SQ_STAYS or SQ_NEWER unless its schema is exactly this version's. */
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap) MUST_CHECK;
 
 /* ---- batches ---- */
@@ -218,12 +216,13 @@ struct sq_store {
 	struct sq_lane lanes[SQ_LANES];
 	struct sq_files files; /* the writing thread's until the store is up, then constant */
 	_Atomic bool stopping; /* reads are interrupted */
+	_Atomic int64_t news_until_mono_ns; /* NEWS is written until then */
 
 	pthread_mutex_t mutex;
 	/* under the mutex */
 	struct list outbox;
 	bool signalled;
-	bool up, stays;
+	enum sq_down down;
 	int64_t state_changes;
 	char text[200];    /* down: why */
 	char warning[200]; /* up: about the logs */
@@ -236,8 +235,8 @@ bool sq_lane_take(struct sq_lane *l, struct list *ret, int32_t max_items, int64_
 void sq_lane_put_back(struct sq_lane *l, struct list *ops);
 /* Hands answered operations to the loop, as one batch. */
 void sq_lane_answer(struct sq_lane *l, struct list *answered);
-/* Down for good stays so: later calls are ignored. */
-void sq_store_set_state(struct sq_store *s, bool up, bool stays, const char *text);
+/* SQ_OK: up.  Down for good stays so: later calls are ignored. */
+void sq_store_set_state(struct sq_store *s, enum sq_down down, const char *text);
 void sq_store_set_warning(struct sq_store *s, const char *text);
 /* `text` when it isn't. */
 bool sq_store_is_up(struct sq_store *s, bool *ret_stays, char *text, size_t cap);

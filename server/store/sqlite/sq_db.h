@@ -75,6 +75,9 @@ void sq_scratch_free(struct sq_db *db);
 /* NULL for null, and without memory, which sticks. */
 struct blob *sq_blob(struct sq_db *db, sqlite3_stmt *q, int col);
 
+/* In a transaction: labels of at most so many older tasks, for about so long, until none is left (sq_label.c). */
+void sq_label_some(struct sq_db *db, int64_t most, int64_t within_ns);
+
 /* ---- the columns that the narrow tables share, in this order ---- */
 
 #define SQ_CORE_COLUMNS 18

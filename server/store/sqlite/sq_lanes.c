@@ -46,7 +46,7 @@ static void read_failed(struct reader *r, struct store_op *op)
 	} else {
 		enum sq_down down = sq_meaning(db, text, sizeof(text));
 		if (down == SQ_STAYS && db == &r->x.db)
-			sq_store_set_state(r->store, false, true, text);
+			sq_store_set_state(r->store, SQ_STAYS, text);
 		sq_op_fail(op, STORE_UNAVAILABLE, text);
 	}
 	store_op_done_fields(op);
@@ -76,7 +76,7 @@ static void read_one(struct reader *r, struct store_op *op)
 void *sq_read_main(void *arg)
 {
 	struct sq_lane *lane = arg;
-	struct reader r = {.lane = lane, .store = lane->store};
+	struct reader r = {.lane = lane, .store = lane->store, .x.news_until_mono_ns = &lane->store->news_until_mono_ns};
 	struct list ops;
 	char text[200];
 	list_init(&ops);

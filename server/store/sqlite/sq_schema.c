@@ -11,6 +11,8 @@
 
 #include "server/store/sqlite/sq.h"
 
+#define LABEL_FIRST 5000 /* tasks: all of a small store's at once, a large one's later */
+
 #define POLICY                                                                                                \
 	"cpu INTEGER NOT NULL, memory INTEGER NOT NULL, gpus INTEGER NOT NULL, exclusive INTEGER NOT NULL, "    \
 	"lease_ttl_ns INTEGER, max_attempts INTEGER, backoff_initial_ns INTEGER, backoff_max_ns INTEGER, "       \
@@ -101,12 +103,15 @@ static const char tasks_5[] =
 	"CREATE TABLE queue (name TEXT NOT NULL PRIMARY KEY, paused_us INTEGER, reason TEXT) STRICT, WITHOUT ROWID;"
 	"CREATE INDEX queue_paused ON queue (name) WHERE paused_us IS NOT NULL;";
 
+/* As in the schema for Postgres, version 6: sq_label.c. */
+static const char tasks_6[] = "INSERT INTO meta SELECT 'unlabelled_below', seq + 1 FROM task ORDER BY seq DESC LIMIT 1;";
+
 struct schema {
 	int64_t application_id;
 	int n;
-	const char *migrations[5];
+	const char *migrations[6];
 };
-static const struct schema schemas[2] = {{SQ_TASKS_ID, 5, {tasks_1, tasks_2, tasks_3, tasks_4, tasks_5}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
+static const struct schema schemas[2] = {{SQ_TASKS_ID, 6, {tasks_1, tasks_2, tasks_3, tasks_4, tasks_5, tasks_6}}, {SQ_LOGS_ID, 2, {logs_1, logs_2}}};
 
 const char *sq_schema_script(bool logs, int from) { return schemas[logs].migrations[from]; }
 
@@ -145,6 +150,8 @@ static void migrate(struct sq_db *db, const struct schema *s, int64_t from, cons
 	sq_exec(db, "BEGIN IMMEDIATE");
 	for (int64_t v = from; v < s->n; v++)
 		sq_exec(db, s->migrations[v]);
+	if (s == &schemas[0])
+		sq_label_some(db, LABEL_FIRST, NS_PER_S);
 	if (from == 0) {
 		make_id(made);
 		set_id(db, store_id ? store_id : made);
@@ -162,6 +169,13 @@ static enum sq_down words(char *text, size_t cap, const char *path, const char *
 	return SQ_STAYS;
 }
 
+static enum sq_down newer(char *text, size_t cap, const char *path, int64_t version, const struct schema *s)
+{
+	snprintf(text, cap, "%.100s: its schema %lld is newer than this program's %d, a later reinsd has upgraded it: start that one", path,
+		 (long long)version, s->n);
+	return SQ_NEWER;
+}
+
 enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char *text, size_t cap)
 {
 	const struct schema *s = &schemas[logs];
@@ -170,9 +184,10 @@ enum sq_down sq_schema_check(struct sq_db *db, bool logs, const char *path, char
 		return sq_meaning(db, text, cap);
 	if (id != s->application_id || version < 1)
 		return words(text, cap, path, "is not a store of Reins");
-	if (version != s->n)
-		return words(text, cap, path, version < s->n ? "was made by an older version of Reins: start this reinsd on it once"
-							     : "was made by a newer version of Reins: use that one");
+	if (version > s->n)
+		return newer(text, cap, path, version, s);
+	if (version < s->n)
+		return words(text, cap, path, "was made by an older version of Reins: start this reinsd on it once");
 	return SQ_OK;
 }
 
@@ -186,7 +201,7 @@ enum sq_down sq_schema_update(struct sq_db *db, bool logs, const char *path, con
 	if (tables && id != s->application_id)
 		return words(text, cap, path, "holds something else than a store of Reins; it was left as it is");
 	if (version > s->n)
-		return words(text, cap, path, "was made by a newer version of Reins; start that one. It was left as it is");
+		return newer(text, cap, path, version, s);
 	if (tables && version < 1)
 		return words(text, cap, path, "has no schema version: it is damaged, or not a store of Reins");
 	/* Only now: a file that isn't ours stays as it was. */

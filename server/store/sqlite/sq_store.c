@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sq.h"
+#include "server/store/sqlite/sq_events.h"
 
 #define TAKE_BYTES (32 << 20) /* of one transaction; a larger operation goes alone */
 
@@ -104,12 +105,11 @@ void sq_lane_answer(struct sq_lane *l, struct list *answered)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-void sq_store_set_state(struct sq_store *s, bool up, bool stays, const char *text)
+void sq_store_set_state(struct sq_store *s, enum sq_down down, const char *text)
 {
 	pthread_mutex_lock(&s->mutex);
-	if (!s->stays && (s->up != up || stays || strcmp(s->text, text) != 0)) {
-		s->up = up;
-		s->stays = stays;
+	if (s->down < SQ_STAYS && (s->down != down || strcmp(s->text, text) != 0)) {
+		s->down = down;
 		snprintf(s->text, sizeof(s->text), "%s", text);
 		s->state_changes++;
 		signal_loop(s);
@@ -131,8 +131,8 @@ void sq_store_set_warning(struct sq_store *s, const char *text)
 bool sq_store_is_up(struct sq_store *s, bool *ret_stays, char *text, size_t cap)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool up = s->up;
-	*ret_stays = s->stays;
+	bool up = s->down == SQ_OK;
+	*ret_stays = s->down >= SQ_STAYS;
 	if (!up)
 		snprintf(text, cap, "%s", s->text);
 	pthread_mutex_unlock(&s->mutex);
@@ -169,9 +169,10 @@ static void collect(struct sq_store *s)
 	pthread_mutex_lock(&s->mutex);
 	s->signalled = false;
 	list_splice_back(&answered, &s->outbox);
-	bool up = s->up, changed = s->state_changes != s->state_seen;
+	bool up = s->down == SQ_OK, changed = s->state_changes != s->state_seen;
 	s->state_seen = s->state_changes;
-	s->stays_down = s->stays;
+	s->stays_down = s->down >= SQ_STAYS;
+	s->base.newer_schema = s->down == SQ_NEWER;
 	memcpy(text, up ? s->warning : s->text, sizeof(text));
 	for (int l = 0; l < SQ_LANES; l++)
 		for (int k = 0; k < STORE_KINDS; k++) {
@@ -337,6 +338,7 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 		return rc;
 	struct sq_store *s = xcalloc(1, sizeof(*s));
 	s->base.ops = &ops;
+	s->news_until_mono_ns = clock_mono_ns() + STORE_NEWS_US * NS_PER_US; /* who watched before this start comes again */
 	s->base.on_state = cfg->on_state;
 	s->base.on_state_arg = cfg->on_state_arg;
 	snprintf(s->base.down_text, sizeof(s->base.down_text), "the store is being opened");
@@ -348,6 +350,7 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 	s->cfg.path = xstrdup(cfg->path);
 	s->base.alone = true; /* by the lock that sq_files takes */
 	s->event_fd = s->files.lock_fd = -1;
+	s->down = SQ_AGAIN;
 	list_init(&s->answers);
 	list_init(&s->outbox);
 	pthread_mutex_init(&s->mutex, NULL);

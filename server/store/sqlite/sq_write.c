@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sq.h"
+#include "server/store/sqlite/sq_events.h"
 
 #define BATCH_ITEMS 1000
 #define CHANGES_MAX (64 << 20) /* of one transaction: a session's end may give back very many */
@@ -34,7 +35,7 @@ static void go_down(struct writer *w, enum sq_down down, const char *text)
 	w->try_every_ns = calm || !w->try_every_ns ? TRY_EVERY : min_i64(w->up ? w->try_every_ns * 2 : w->try_every_ns, TRY_EVERY_MAX);
 	w->next_try_mono_ns = now + w->try_every_ns;
 	w->up = false;
-	sq_store_set_state(w->store, false, down == SQ_STAYS, text);
+	sq_store_set_state(w->store, down, text);
 }
 
 /* Nothing of these is there.  The kinds that wait do. */
@@ -78,7 +79,7 @@ static void come_up(struct writer *w)
 	settle(w);
 	w->up = true;
 	w->up_since_mono_ns = clock_mono_ns();
-	sq_store_set_state(w->store, true, false, "");
+	sq_store_set_state(w->store, SQ_OK, "");
 }
 
 static const char moved_words[] = "was removed or replaced while the store was open: put it back and start again";
@@ -116,7 +117,7 @@ static void open_first(struct writer *w)
 	come_up(w);
 }
 
-/* A commit that is synced proves that the store works again. */
+/* A commit that is synced proves that the store works again.  Whoever had it meanwhile may have upgraded it. */
 static void probe(struct writer *w)
 {
 	struct sq_db *db = &w->x.db;
@@ -126,6 +127,12 @@ static void probe(struct writer *w)
 		return;
 	}
 	sq_db_clear(db);
+	enum sq_down down = sq_schema_check(db, false, w->store->files.path, text, sizeof(text));
+	if (down != SQ_OK) {
+		sq_db_clear(db);
+		go_down(w, down, text);
+		return;
+	}
 	if (w->wal.pages)
 		sqlite3_wal_checkpoint_v2(db->h, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	sq_exec(db, "BEGIN IMMEDIATE");
@@ -137,7 +144,7 @@ static void probe(struct writer *w)
 		come_up(w);
 		return;
 	}
-	enum sq_down down = sq_meaning(db, text, sizeof(text));
+	down = sq_meaning(db, text, sizeof(text));
 	sq_db_clear(db);
 	if (!sqlite3_get_autocommit(db->h))
 		sq_exec(db, "ROLLBACK");
@@ -203,6 +210,7 @@ void *sq_write_main(void *arg)
 	list_init(&w.kept);
 	buf_init(&w.x.changes, CHANGES_MAX);
 	w.x.event_retention_ns = lane->store->cfg.event_retention_ns;
+	w.x.news_until_mono_ns = &lane->store->news_until_mono_ns;
 	w.x.lost_limit = lane->store->cfg.lost_limit;
 	open_first(&w);
 	for (;;) {
