@@ -240,8 +240,8 @@ static bool take_changes(struct watch_reader *r, const struct store_event *e)
 			return false;
 		size_t task = task_of(r, &c.task);
 		r->items[r->n_items++] = (struct watch_item){r->row, r->place, c, task};
-		if (c.what == STORE_WHAT_METRICS)
-			r->tasks[task].metrics.at = (struct core_attempt){c.task, c.attempt}; /* of several the newest: others are over */
+		if (c.what == STORE_WHAT_METRICS && c.attempt > r->tasks[task].metrics.at.attempt)
+			r->tasks[task].metrics.at = (struct core_attempt){c.task, c.attempt}; /* the others are over */
 	}
 	return true;
 }
@@ -323,7 +323,8 @@ static bool hand_out(struct watch_reader *r, const struct watch_item *i, struct 
 	struct watch_event e = {.change = &i->change, .task = get->ret_found ? &get->ret_task : NULL, .at_wall_us = row->at_wall_us,
 				.after = &r->after, .reasons = reasons};
 	const struct store_metrics_read *m = &r->tasks[i->task].metrics;
-	if (i->change.what == STORE_WHAT_METRICS && e.task && e.task->core.attempt == m->at.attempt && m->ret_n)
+	if (i->change.what == STORE_WHAT_METRICS && e.task && e.task->core.attempt == i->change.attempt &&
+	    m->at.attempt == i->change.attempt && m->ret_n)
 		e.metrics = m;
 	cursor_copy(&r->after, &r->at);
 	if (i->place + 1 == store_event_changes(row)) {

@@ -10,8 +10,10 @@ from cluster import PATIENCE, REINSD, dying_with_us, free_port, wait_for
 
 
 class LoneMaster:
+    certs = None
+
     def __init__(self, folder, **flags):
-        self.folder, self.certs = folder, None
+        self.folder = folder
         self.port = free_port()
         self.address = f'127.0.0.1:{self.port}'
         self.flags = {'listen': self.address, 'store': f'sqlite:{folder}/reins.db', 'log-level': 'debug',

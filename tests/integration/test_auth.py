@@ -51,6 +51,11 @@ class Tokens:
         del self.lines[token.split('_')[1]]
         self.write()
 
+    def change(self, token, old, new):
+        token_id = token.split('_')[1]
+        self.lines[token_id] = self.lines[token_id].replace(old, new)
+        self.write()
+
     def write(self):
         self.path.write_text('# made by a test\n' + ''.join(self.lines.values()))
 
@@ -371,25 +376,26 @@ def test_a_worker_has_its_own_id(own, tmp_path):
 def test_revocation_reaches_open_streams(own):
     master = own()
     worker, reader = master.file.add('w', 'worker'), master.file.add('r', 'reader')
-    stays = master.file.add('s', 'reader')
+    stays, other = master.file.add('s', 'reader'), master.file.add('o', 'reader')
     assert 'tokens read again' in master.hang_up()
     root = Caller(master.channel(), master.admin_token)
     t = root.submit()
     session = master.channel().stream_stream('/reins.v1.WorkerService/Session')(iter(lambda: time.sleep(PATIENCE), 0), metadata=bearer(worker))
     follows = [Caller(master.channel(), token).tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
-               for token in (reader, stays)]
+               for token in (reader, stays, other)]
     waits = Caller(master.channel(), reader).tasks.GetTask.future(stubs.tasks.GetTaskRequest(task_id=t.id, wait={'seconds': 25}))
     session.initial_metadata()
-    wait_for(lambda: open_calls(master) == 4, lambda: master.log())
+    wait_for(lambda: open_calls(master) == 5, lambda: master.log())
     master.file.path.write_text('token broken\n')
     said = master.hang_up()
     assert 'the old tokens stay in use' in said and 'line 1: ' in said
     assert not session.done() and not any(f.done() for f in follows) and not waits.done()
     master.file.drop(worker)
     master.file.drop(reader)
+    master.file.change(other, 'roles=reader', 'roles=operator')  # other rights are no longer those that let it in
     begun = time.monotonic()
     master.hang_up()
-    for call in (session, follows[0], waits):
+    for call in (session, follows[0], follows[2], waits):
         wait_for(call.done, lambda: master.log())
         assert call.code() == Code.UNAUTHENTICATED and call.details() == 'the right to this call was taken back'
     assert time.monotonic() - begun < 5
@@ -431,12 +437,15 @@ def test_the_audit(house):
     def lines():
         return [json.loads(x) for x in audit.read_text().splitlines()[before:]]
 
-    wait_for(lambda: len(lines()) >= 4, lines)
+    for odd in (b'r-2 and more', b'r-2\xff\xfe'):  # what is no id ends it, and the line is there
+        ask(house, 'POST', '/reins.v1.TaskService/CancelTask', (JSON, bearer(house.tokens['reader'])[0], ('x-request-id', odd)), b'{}')
+    wait_for(lambda: len(lines()) >= 6, lines)
     seen = [(x['principal'], x['method'].split('/')[1], x['target'], x['code'], x['request_id']) for x in lines()]
     assert seen == [('alice', 'SubmitTask', f'task={t.id}', 'OK', 'r-1'),
                     ('bob', 'CancelTask', f'task={t.id}', 'PERMISSION_DENIED', ''),
                     ('alice', 'CancelTask', f'task={t.id}', 'OK', ''),
-                    ('reader', 'SubmitTask', '', 'PERMISSION_DENIED', '')]
+                    ('reader', 'SubmitTask', '', 'PERMISSION_DENIED', ''),
+                    ('reader', 'CancelTask', '', 'PERMISSION_DENIED', 'r-2'), ('reader', 'CancelTask', '', 'PERMISSION_DENIED', 'r-2')]
     assert all(re.fullmatch(r'127\.0\.0\.1:\d+', x['peer']) and x['time'].endswith('Z') for x in lines())
     audit.rename(house.folder / 'audit.1')
     house.hang_up()

@@ -255,6 +255,23 @@ def test_metrics(start, make_worker):
         each.close()
 
 
+def test_metrics_of_an_attempt_that_is_over(cluster, make_worker):
+    """What a task shows is of its newest attempt: of an older one nothing is told any more."""
+    worker = make_worker(cluster, policy=hold)
+    w = Watcher(cluster, kinds=())
+    ref = worker.wait_dispatch(cluster.submit(retry={"max_attempts": 2}).id)
+    worker.stream.send(points(ref, 1, 1))
+    assert w.wait(1, Event.METRICS)[0].attempt == 1
+    worker.outcome(ref, kind=stubs.worker.Outcome.FAILED)
+    second = worker.wait_dispatch(ref[0], 2)
+    worker.stream.send(points(second, 1, 2))
+    assert w.wait(2, Event.METRICS)[1].attempt == 2
+    again = Watcher(cluster, cursor=w.events[0].cursor, kinds=())
+    assert [e.attempt for e in again.wait(1, Event.METRICS)] == [2]
+    for each in (w, again):
+        each.close()
+
+
 def test_metrics_at_another_master(cluster, make_worker):
     other = cluster.another("m2")
     try:

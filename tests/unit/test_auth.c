@@ -69,7 +69,8 @@ static void who_is_in_the_file(void **state)
 				 "\ttoken bbbb  " D64 "\troles=worker worker=gpu-* name=w expires=2027-01-31T01:02:03Z  \n"
 				 "cert spiffe://x/worker/* roles=worker\n"
 				 "cert spiffe://x/worker/boss roles=admin name=boss\n"
-				 "cert * roles=reader");
+				 "cert * roles=reader\n"
+				 "cert spiffe://x/worker/c* roles=operator");
 	struct principal *p = tokens_find(t, "aaaa");
 	assert_string_equal(p->name, "alice");
 	assert_int_equal(p->roles, ROLE_READER | ROLE_SUBMITTER);
@@ -88,7 +89,8 @@ static void who_is_in_the_file(void **state)
 	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss")->roles, ROLE_ADMIN);
 	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss2")->roles, ROLE_WORKER);
 	assert_int_equal(tokens_find_cert(t, "host")->roles, ROLE_READER);
-	assert_int_equal(t->n, 5);
+	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/c1")->roles, ROLE_OPERATOR); /* the longest, wherever it stands */
+	assert_int_equal(t->n, 6);
 	/* An entry outlives its table. */
 	p = principal_ref(tokens_find(t, "aaaa"));
 	tokens_free(t);

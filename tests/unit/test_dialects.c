@@ -10,7 +10,7 @@
 #include "common/grpc/server.h"
 #include "common/http1/body.h"
 #include "grpc/health/v1/health.pb-c.h"
-#include "tests/unit/turns.h"
+#include "tests/unit/http1_client.h"
 
 #define UNARY "/grpc.health.v1.Health/Check"
 #define STREAM "/grpc.health.v1.Health/Watch"
@@ -118,50 +118,9 @@ static void end(void)
 	loop_free(T.loop);
 }
 
-struct client {
-	struct stream *s;
-	char got[4 << 20];
-	size_t n;
-	bool over;
-};
-
-static void client_ready(void *arg, int events)
-{
-	struct client *c = arg;
-	ssize_t n;
-	while ((n = stream_read(c->s, c->got + c->n, sizeof(c->got) - 1 - c->n)) > 0)
-		c->n += (size_t)n;
-	c->got[c->n] = '\0';
-	if (n != -EAGAIN) {
-		c->over = true;
-		stream_want(c->s, 0);
-	}
-}
-
-static void client_broken(void *arg, int err, const char *text) { ((struct client *)arg)->over = true; }
-static const struct stream_events client_events = { .on_ready = client_ready, .on_broken = client_broken };
-static const struct stream_events none;
-
-static struct client *client(const void *first, size_t len, size_t cap)
-{
-	struct client *c = calloc(1, sizeof(*c));
-	struct stream *theirs;
-	assert_non_null(c);
-	assert_int_equal(stream_pair(T.loop, cap, &client_events, c, &none, NULL, &c->s, &theirs), 0);
-	http1_server_adopt(T.http1, theirs, first, len);
-	stream_want(c->s, LOOP_READ);
-	loop_turn(T.loop, false);
-	return c;
-}
+static struct client *client(const void *first, size_t len, size_t cap) { return client_new(T.loop, T.http1, first, len, cap); }
 
 static struct client *said(const char *text) { return client(text, strlen(text), 1 << 16); }
-
-static void client_free(struct client *c)
-{
-	stream_close(c->s);
-	loop_turn(T.loop, false);
-	free(c);
-}
 
 static struct client *post(const char *path, const char *type, const void *body, size_t len, const char *fields)
 {
