@@ -30,6 +30,7 @@
 #define EXIT_UNAVAILABLE 69
 #define EXIT_FOR_GOOD 78 /* a later reinsd has the store, or the master id: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
+#define REPLY_BYTES ((int64_t)512 << 20) /* answers that wait for who asked, on all connections */
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
 
@@ -241,6 +242,7 @@ static void open_rpc(struct server *s)
 			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
 			.held_bytes = s->cfg.worker_queue_bytes,
+			.buffer_bytes = s->cfg.worker_queue_bytes + s->cfg.store_queue_bytes + REPLY_BYTES,
 			.max_watchers = s->cfg.max_watchers,
 			.watch_patience_ns = s->cfg.watch_patience_ns,
 		},

@@ -159,3 +159,8 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 }
 
 size_t grpc_call_queued(const struct grpc_call *c) { return call_alive(c) ? c->reply.x.ops->queued(&c->reply.x) : 0; }
+
+bool grpc_call_backed_up(const struct grpc_call *c)
+{
+	return call_alive(c) && c->reply.x.ops->out_total(&c->reply.x) > c->srv->cfg.limits.conn_queue;
+}

@@ -148,6 +148,8 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len) MUST_CHECK
 /* The same without the copy of a packed protobuf-c message: room is reserved and filled by `pack`. */
 int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg) MUST_CHECK;
 size_t grpc_call_queued(const struct grpc_call *c);
+/* So much waits for the peer on its connection that no new request would be handed out (limits.conn_queue). */
+bool grpc_call_backed_up(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when

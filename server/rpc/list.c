@@ -36,7 +36,7 @@ void list_on_end(struct grpc_call *call, bool finished)
 	if (!l)
 		return;
 	l->search.call = NULL;
-	if (!l->searching)
+	if (!l->searching || search_cancel(&l->search))
 		list_free(l);
 }
 

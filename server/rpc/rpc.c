@@ -207,6 +207,7 @@ void rpc_init(struct rpc *rpc)
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
 	rights_init(rpc);
+	reads_init(rpc);
 	health_init(rpc);
 	/* Ours, and a test reads it through. */
 	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
@@ -220,6 +221,7 @@ void rpc_done(struct rpc *rpc)
 	health_done(rpc);
 	progress_done(&rpc->left);
 	rights_done(rpc);
+	reads_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)

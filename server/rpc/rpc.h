@@ -10,6 +10,7 @@
 #include "server/rpc/descriptors.h"
 #include "server/rpc/health.h"
 #include "server/rpc/progress.h"
+#include "server/rpc/reads.h"
 #include "server/rpc/rpc_limits.h"
 
 struct rpc {
@@ -29,6 +30,7 @@ struct rpc {
 	int64_t held_bytes;    /* of logs, metrics and outcomes of all sessions, that wait for the store */
 	int64_t windows;       /* what sessions were told that they may have on the way */
 	struct list parked;    /* struct rpc_parked */
+	struct rpc_reads reads;
 	struct map follows;    /* follow.c */
 	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
 	struct watch_news *news; /* watch_news.c; NULL: there were none yet */

@@ -201,3 +201,75 @@ def test_connections_of_an_address(tmp_path, network):  # noqa: F811
             wait_for(room, made.log)
     finally:
         made.close()
+
+
+class Reader:
+    """HTTP/2 of our own that takes nothing until it opens its windows."""
+
+    def __init__(self, master):
+        self.s = socket.create_connection(('127.0.0.1', master.port), PATIENCE)
+        self.authority, self.streams = master.address, 0
+        self.s.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + self._window(0))
+
+    @staticmethod
+    def _frame(kind, flags, stream, payload):
+        return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
+
+    def _window(self, size):
+        return self._frame(4, 0, 0, struct.pack('>HI', 4, size))
+
+    def ask(self, method, request):
+        """A call of which nothing is read yet."""
+        fields = {':method': 'POST', ':scheme': 'http', ':path': method, ':authority': self.authority,
+                  'content-type': 'application/grpc', 'te': 'trailers'}
+        head = b''.join(b'\0' + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in fields.items())
+        body = request.SerializeToString()
+        stream = 2 * self.streams + 1
+        self.s.sendall(self._frame(1, 4, stream, head) + self._frame(0, 1, stream, struct.pack('>BI', 0, len(body)) + body))
+        self.streams += 1
+
+    def take_all(self):
+        """Bytes of the answers' messages, once all have come."""
+        self.s.sendall(self._window(2**31 - 1) + self._frame(8, 0, 0, struct.pack('>I', 2**31 - 1 - 65535)))
+        came, open_, f = 0, self.streams, self.s.makefile('rb')
+        while open_:
+            head = f.read(9)
+            size, kind, flags = int.from_bytes(head[:3], 'big'), head[3], head[4]
+            f.read(size)
+            came += size if kind == 0 else 0
+            open_ -= kind in (0, 1) and flags & 1
+        return came
+
+
+READS = '/reins.v1.TaskService/'
+
+
+@pytest.mark.parametrize('method', ['GetTask', 'ListTasks'])
+def test_answers_wait_until_those_before_are_taken(master, method):
+    """A connection on which hundreds of megabytes are asked for and none is taken."""
+    caller = Caller(master.channel())
+    env = {f'k{i}': 'x' * 1000 for i in range(200)}
+    ids = [caller.submit(payload=b'x' * MIB, env=env).id for _ in range(1 if method == 'GetTask' else 10)]
+    request = stubs.tasks.GetTaskRequest(task_id=ids[0]) if method == 'GetTask' else stubs.tasks.ListTasksRequest(view=stubs.task.TASK_VIEW_FULL)
+    reader = Reader(master)
+    for _ in range(90):
+        reader.ask(READS + method, request)
+
+    def going_on():
+        return metrics(master)[f'reins_rpc_in_flight{{method="{(READS + method)[1:]}"}}']
+    wait_for(lambda: 0 < going_on() < 90, 'answers')
+    # Others are answered meanwhile, also those who come later.
+    for _ in range(3):
+        assert caller.tasks.ListTasks(stubs.tasks.ListTasksRequest(), timeout=PATIENCE).tasks
+        assert caller.tasks.GetTask(stubs.tasks.GetTaskRequest(task_id=ids[0]), timeout=PATIENCE).id == ids[0]
+    assert going_on() > 50
+    assert metrics(master)['reins_buffer_bytes'] < 110 * MIB
+    assert reader.take_all() > 90 * MIB
+    wait_for(lambda: going_on() == 0, 'no call is left')
+    # And one that leaves instead.
+    for one in (Reader(master), Reader(master)):
+        for _ in range(50):
+            one.ask(READS + method, request)
+        wait_for(lambda: going_on() > 0, 'calls')
+        one.s.close()
+        wait_for(lambda: going_on() == 0, 'no call is left')
