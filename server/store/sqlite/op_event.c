@@ -2,7 +2,10 @@
 #include "server/store/sqlite/sq_events.h"
 
 #define STREAM 1
-#define OLD_MAX 4 /* rows that go with a transaction: more than come, so that the table shrinks when it is too long */
+/* One transaction in so many takes old rows away: the pages at the table's beginning, and those that are free then, would
+ * otherwise be written by each.  More rows go than have come since, so that the table shrinks when it is too long. */
+#define OLD_EVERY 16
+#define OLD_MAX (4 * OLD_EVERY)
 
 static const char put_sql[] = "INSERT INTO event (at_us, changes) VALUES (?, ?)"; /* the number is the last one's and one more */
 static const char first_sql[] = "SELECT number, at_us FROM event ORDER BY number LIMIT 1";
@@ -62,7 +65,7 @@ void sq_event_put(struct sq_ctx *x)
 	sq_run(&x->db, q);
 	buf_clear(&x->changes);
 	int64_t newest = x->db.h ? sqlite3_last_insert_rowid(x->db.h) : 0;
-	for (int i = 0; i < OLD_MAX && !x->db.rc && drop_old(x, newest); i++)
+	for (int i = 0; newest % OLD_EVERY == 0 && i < OLD_MAX && !x->db.rc && drop_old(x, newest); i++)
 		;
 }
 
