@@ -24,7 +24,7 @@ static int room(struct grpc_call *c, size_t len)
 
 static int no_memory(struct grpc_call *c)
 {
-	call_refuse(c, STATUS_UNAVAILABLE, "out of memory");
+	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
 	return -EPIPE;
 }
 
@@ -163,7 +163,9 @@ int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value)
 {
 	struct reply *r = &c->reply;
 	if (!r->trailers)
-		r->trailers = xcalloc(REPLY_TRAILERS_MAX, sizeof(*r->trailers));
+		r->trailers = calloc(REPLY_TRAILERS_MAX, sizeof(*r->trailers));
+	if (!r->trailers)
+		return -ENOMEM;
 	struct reply_trailer *t = &r->trailers[r->n_trailers];
 	if (r->n_trailers == REPLY_TRAILERS_MAX || strlen(name) >= sizeof(t->name) || strlen(value) >= sizeof(t->value))
 		return -ENOBUFS;

@@ -130,7 +130,11 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		};
 	if (m->resources && spec_custom_fault(m->resources, 0))
 		return session_bad_message(s, "hello.resources.custom: at most 16 names with counts from 0 to 2^62");
-	ev->hello.capacity.custom = s->custom = spec_custom_text(m->resources);
+	if (spec_custom_text(m->resources, &s->custom)) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		return -1;
+	}
+	ev->hello.capacity.custom = s->custom;
 	ev->hello.runs_commands = m->runs_commands;
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
