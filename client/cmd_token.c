@@ -75,10 +75,12 @@ static int lock_place(struct cli *cli, const char *file, struct place *p)
 	snprintf(copy, sizeof(copy), "%s", file);
 	snprintf(p->folder, sizeof(p->folder), "%s", dirname(copy));
 	snprintf(p->fresh, sizeof(p->fresh), "%s.new", file);
-	p->exists = stat(file, &p->old) == 0;
 	p->lock = open(p->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (p->lock < 0 || flock(p->lock, LOCK_EX) < 0)
 		return cannot(cli, p->folder);
+	p->exists = stat(file, &p->old) == 0; /* now: who had the lock before may have made it */
+	if (!p->exists && errno != ENOENT)
+		return cannot(cli, file);
 	return EXIT_OK;
 }
 
@@ -100,6 +102,10 @@ static int read_text(struct cli *cli, const char *file, const struct place *p, s
 		return code;
 	if (rc) {
 		cli_note(cli, "%s: larger than %zu bytes", file, TOKENS_FILE_MAX);
+		return EXIT_OTHER;
+	}
+	if (buf_len(b) && buf_head(b)[buf_len(b) - 1] != '\n') {
+		cli_note(cli, "%s: " TOKENS_CUT "; nothing was changed", file);
 		return EXIT_OTHER;
 	}
 	return EXIT_OK;
@@ -188,8 +194,7 @@ static int append(struct cli *cli, const char *file, const char *line)
 	int code = lock_place(cli, file, &p);
 	if (code == EXIT_OK)
 		code = read_text(cli, file, &p, &b);
-	bool newline = buf_len(&b) && buf_head(&b)[buf_len(&b) - 1] != '\n';
-	if (code == EXIT_OK && ((newline && buf_add(&b, "\n", 1)) || buf_add(&b, line, strlen(line)))) {
+	if (code == EXIT_OK && buf_add(&b, line, strlen(line))) {
 		cli_note(cli, "%s: larger than %zu bytes", file, TOKENS_FILE_MAX);
 		code = EXIT_OTHER;
 	}

@@ -19,12 +19,14 @@ struct conf {
 	struct common_conf common;
 	struct filter_conf which;
 	char *cursor;
+	bool metrics;
 };
 
 static const struct setting table[] = {
 	FILTER_SETTINGS(struct conf, which),
 	{ "cursor", SETTING_STRING, offsetof(struct conf, cursor), "CURSOR",
 	  .help = "From this cursor of an earlier event (-o json shows them), not from now on." },
+	{ "metrics", SETTING_BOOL, offsetof(struct conf, metrics), .help = "Also new values of what programs report in REINS_METRICS." },
 	COMMON_SETTINGS,
 };
 
@@ -57,9 +59,19 @@ static bool is_final(Reins__V1__Task__State s)
 	return s == REINS__V1__TASK__STATE__COMPLETED || s == REINS__V1__TASK__STATE__FAILED || s == REINS__V1__TASK__STATE__CANCELLED;
 }
 
+static const char *word(const Reins__V1__TaskEvent *e)
+{
+	switch (e->kind) {
+	case REINS__V1__TASK_EVENT__KIND__STARTED: return "STARTED";
+	case REINS__V1__TASK_EVENT__KIND__METRICS: return "METRICS";
+	case REINS__V1__TASK_EVENT__KIND__DELETED: return "DELETED";
+	default: return e->state == e->state_before ? "CANCELLING" : show_state_name(e->state);
+	}
+}
+
 static void print(const struct watching *w, const Reins__V1__TaskEvent *e)
 {
-	char when[64], what[200], ending[96] = "", attempt[32] = "";
+	char when[64], what[200], more[2048] = "", attempt[32] = "";
 	const Reins__V1__Task *t = e->task;
 	if (w->cli->json) {
 		out_json(e, true);
@@ -69,22 +81,23 @@ static void print(const struct watching *w, const Reins__V1__TaskEvent *e)
 	show_what(t, 60, what, sizeof(what));
 	/* The task may have gone on since. */
 	if (is_final(e->state) && t->state == e->state && t->attempt == e->attempt)
-		show_ending(t, ending, sizeof(ending));
+		show_ending(t, more, sizeof(more));
+	else if (e->kind == REINS__V1__TASK_EVENT__KIND__METRICS && t->metrics)
+		show_metrics(t->metrics, more, sizeof(more));
 	if (e->attempt)
 		snprintf(attempt, sizeof(attempt), "  attempt %d", (int)e->attempt);
-	out_line("%s  %s  %-9s%s  %s%s%s", when, t->id, e->state == e->state_before ? "CANCELLING" : show_state_name(e->state), attempt, what,
-		 ending[0] ? "  " : "", ending);
+	out_line("%s  %s  %-9s%s  %s%s%s", when, t->id, word(e), attempt, what, more[0] ? "  " : "", more);
 }
 
 /* Of the ids that were given: all have ended. */
-static bool all_ended(struct watching *w, const Reins__V1__Task *t, Reins__V1__Task__State state)
+static bool all_ended(struct watching *w, const Reins__V1__Task *t, bool ended)
 {
 	for (size_t i = 0; i < w->which.filter.n_task_ids; i++) {
 		if (strcasecmp(w->which.filter.task_ids[i], t->id) != 0)
 			continue;
-		w->n_ended += is_final(state) && !w->ended[i];
-		w->n_ended -= !is_final(state) && w->ended[i];
-		w->ended[i] = is_final(state);
+		w->n_ended += ended && !w->ended[i];
+		w->n_ended -= !ended && w->ended[i];
+		w->ended[i] = ended;
 	}
 	return w->which.filter.n_task_ids && w->n_ended == w->which.filter.n_task_ids;
 }
@@ -105,7 +118,9 @@ static bool on_event(void *arg, const void *message)
 	if (e->kind == REINS__V1__TASK_EVENT__KIND__SYNC || !e->task)
 		return !(first && w->which.filter.n_task_ids); /* then what they are now is asked first */
 	print(w, e);
-	return !all_ended(w, e->task, e->state);
+	if (e->kind == REINS__V1__TASK_EVENT__KIND__METRICS) /* may come after the end */
+		return true;
+	return !all_ended(w, e->task, is_final(e->state) || e->kind == REINS__V1__TASK_EVENT__KIND__DELETED);
 }
 
 /* What ended before the cursor, is told by the tasks themselves. 0, or an exit code. */
@@ -119,7 +134,7 @@ static int look(struct watching *w)
 		if (code)
 			return code;
 		Reins__V1__Task *t = reply;
-		all_ended(w, t, t->state);
+		all_ended(w, t, is_final(t->state));
 		pb_free(t);
 	}
 	return EXIT_OK;
@@ -184,12 +199,21 @@ static int set_filter(struct watching *w, const struct conf *conf, char **args, 
 	return code;
 }
 
+static Reins__V1__TaskEvent__Kind changes[] = {
+	REINS__V1__TASK_EVENT__KIND__CREATED, REINS__V1__TASK_EVENT__KIND__CHANGED, REINS__V1__TASK_EVENT__KIND__STARTED,
+	REINS__V1__TASK_EVENT__KIND__DELETED,
+};
+
 static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int n_before)
 {
 	const struct conf *conf = conf_p;
 	struct watching w = { .cli = cli, .request = REINS__V1__WATCH_TASKS_REQUEST__INIT };
 	(void)n_before;
 	w.request.filter = &w.which.filter;
+	if (!conf->metrics) {
+		w.request.kinds = changes;
+		w.request.n_kinds = ARRAY_LEN(changes);
+	}
 	w.cursor = xstrdup(conf->cursor ? conf->cursor : "");
 	w.ended = xcalloc((size_t)n_args + 1, sizeof(*w.ended));
 	int code = set_filter(&w, conf, args, n_args);

@@ -25,7 +25,11 @@ static const struct setting table[] = {
 	{ "allow-host", SETTING_LIST, S(hosts), "NAME", NULL, .split = true,
 	  .help = "Where callers need not be known: requests over HTTP/1.1 may name this host as well as localhost, this machine's name "
 		  "and addresses. May be repeated." },
-	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000, .help = "Connections at a time." },
+	{ "max-connections", SETTING_INT, S(max_connections), NULL, "10200", 1, 1000000,
+	  .help = "Connections at a time. Fewer if the process may not have so many file descriptors." },
+	{ "max-connections-per-address", SETTING_INT, S(max_connections_per_addr), NULL, "0", 0, 1000000,
+	  .help = "Connections at a time from one address, TLS handshakes apart; those from loopback are not limited. 0: no limit, as "
+		  "behind a proxy or for workers behind one address." },
 	{ "keepalive", SETTING_DURATION, S(keepalive_ns), NULL, "30s", 100 * NS_PER_MS, 86400 * NS_PER_S,
 	  .help = "After so long without a word from a peer it is sent an HTTP/2 PING; without an answer in the same time, 20s at "
 		  "most, its connection ends." },
@@ -45,6 +49,9 @@ static const struct setting table[] = {
 	{ "tokens-file", SETTING_STRING, S(tokens_file), "FILE", NULL, .group = "Who may what (docs/security.md)",
 	  .help = "Who is known, and their roles; `reins token new` makes lines for it. Read again on SIGHUP. Every call needs a token "
 		  "or a certificate then." },
+	{ "require-both", SETTING_BOOL, S(require_both), NULL, NULL,
+	  .help = "Every call needs a token and a certificate that stands for the same name, and may what both may. Takes --tokens-file, "
+		  "--client-ca and tls:// listeners only." },
 	{ "open-reflection", SETTING_BOOL, S(open_reflection), NULL, NULL, .help = "Server reflection also for who shows no token." },
 	{ "open-metrics", SETTING_BOOL, S(open_metrics), NULL, NULL, .help = "/metrics also for who shows no token; else it takes a reader." },
 	{ "audit-log", SETTING_STRING, S(audit_log), "FILE", NULL,
@@ -107,6 +114,9 @@ static const struct setting table[] = {
 
 	{ "max-message", SETTING_SIZE, S(max_message), NULL, "4MiB", 64 * 1024, GRPC_MESSAGE_MAX, .group = "Limits",
 	  .help = "Largest message." },
+	{ "max-body-bytes", SETTING_SIZE, S(max_body_bytes), NULL, "256MiB", MIB, INT64_C(1) << 40,
+	  .help = "What requests that have not come whole may hold, over all connections; over it the one is refused whose rest was waited "
+		  "for the longest. Workers' streams have as much for themselves." },
 	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest payload of a task." },
 	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest result." },
 	{ "max-error", SETTING_SIZE, S(max_error), NULL, "16KiB", 256, 16 * 1024, .help = "Error text that is kept." },
@@ -165,6 +175,10 @@ static int check_listener(const struct server_config *c, const char *text, char 
 		snprintf(err, cap, "listen: %s needs --tls-cert and --tls-key", text);
 		return -1;
 	}
+	if (c->require_both && !e.tls) {
+		snprintf(err, cap, "listen: %s is clear text, where nobody can show the certificate that --require-both wants", text);
+		return -1;
+	}
 	if (c->insecure)
 		return 0;
 	if (!e.tls && !endpoint_is_loopback(&e)) {
@@ -211,11 +225,34 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 			 "and %d KiB", TASK_REST / 1024);
 		return -1;
 	}
+	if (c->max_body_bytes < c->max_message) {
+		snprintf(ret_err, cap, "max-body-bytes: smaller than max-message: not one request of that size could come");
+		return -1;
+	}
 	for (size_t i = 0; i < c->cors_origins.len; i++)
 		if (check_origin(c->cors_origins.at[i], ret_err, cap))
 			return -1;
+	if (c->require_both && (!c->tokens_file || !c->client_ca)) {
+		snprintf(ret_err, cap, "require-both: give --tokens-file and --client-ca, by which tokens and certificates are known");
+		return -1;
+	}
 	for (size_t i = 0; i < c->listen.len; i++)
 		if (check_listener(c, c->listen.at[i], ret_err, cap))
 			return -1;
 	return 0;
+}
+
+/* Files of SQLite, sockets of Redis and of names that are looked up, listeners, libuv's own: about 30 at the most. */
+#define DESCRIPTORS_KEPT 64
+#define HANDSHAKES_MAX 256
+
+struct server_room server_config_room(const struct server_config *c, int64_t descriptors)
+{
+	/* A connection to Postgres that is given up may be there still while its successor is made. */
+	int64_t left = descriptors - DESCRIPTORS_KEPT - 2 * c->store_connections, tls = 0;
+	for (size_t i = 0; i < c->listen.len; i++)
+		tls += strncmp(c->listen.at[i], "tls://", 6) == 0;
+	int64_t handshakes = tls ? max_i64(min_i64(HANDSHAKES_MAX, left / 4 / tls), 1) : HANDSHAKES_MAX;
+	int64_t connections = max_i64(min_i64(c->max_connections, left - tls * handshakes), 1);
+	return (struct server_room){ .connections = (int)connections, .handshakes = (int)handshakes };
 }

@@ -28,13 +28,15 @@
 
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
-#define EXIT_OUTDATED 78 /* the store is of a later reinsd: deploy/systemd does not start this one again */
+#define EXIT_FOR_GOOD 78 /* a later reinsd has the store, or the master id: deploy/systemd does not start this one again */
 #define CERT_WARN_DAYS 14
+#define REPLY_BYTES ((int64_t)512 << 20) /* answers that wait for who asked, on all connections */
 #define GIVE_BACK_NS (10 * NS_PER_S)
 #define GIVE_BACK_HANDSHAKES 100
 
 struct server {
 	struct server_config cfg;
+	struct server_room room;
 	struct loop *loop;
 	struct tls_context *tls;
 	struct store *store;
@@ -50,7 +52,7 @@ struct server {
 	struct loop_signal *on_term, *on_int, *on_hup;
 	struct loop_timer give_back;
 	int64_t handshakes; /* at the last time */
-	bool stopping, lost, outdated;
+	bool stopping, lost, for_good;
 	int drained; /* of the two servers */
 };
 
@@ -61,7 +63,7 @@ static void on_store_state(void *arg, bool up, const char *text)
 	if (!up && stores_stays_down(s->cfg.store, s->store)) {
 		log_error("store", NULL, "%s: leaving", s->store->newer_schema ? text : "waiting would not help");
 		s->lost = true;
-		s->outdated = s->store->newer_schema;
+		s->for_good = s->store->newer_schema;
 		loop_stop(s->loop);
 	}
 }
@@ -165,6 +167,7 @@ static void on_replaced(void *arg)
 	struct server *s = arg;
 	log_error("master", NULL, "leaving: masters that share a store need a --master-id each");
 	s->lost = true;
+	s->for_good = true; /* or two of one id, started again each time, would end each other for ever */
 	loop_stop(s->loop);
 }
 
@@ -206,6 +209,7 @@ static int open_auth(struct server *s)
 		.loop = s->loop,
 		.tokens_file = s->cfg.tokens_file,
 		.certificates = s->cfg.client_ca != NULL,
+		.both = s->cfg.require_both,
 		.open_reflection = s->cfg.open_reflection,
 		.hosts = (const char *const *)s->cfg.hosts.at,
 		.n_hosts = s->cfg.hosts.len,
@@ -217,7 +221,7 @@ static int open_auth(struct server *s)
 	return rc;
 }
 
-static int open_services(struct server *s)
+static void open_rpc(struct server *s)
 {
 	s->rpc = (struct rpc){
 		.engine = s->engine,
@@ -238,11 +242,16 @@ static int open_services(struct server *s)
 			.metrics_points = s->cfg.max_metrics,
 			.tasks_per_submit = s->cfg.max_submit,
 			.held_bytes = s->cfg.worker_queue_bytes,
+			.buffer_bytes = s->cfg.worker_queue_bytes + s->cfg.store_queue_bytes + REPLY_BYTES,
 			.max_watchers = s->cfg.max_watchers,
 			.watch_patience_ns = s->cfg.watch_patience_ns,
 		},
 	};
 	rpc_init(&s->rpc);
+}
+
+static int open_http1(struct server *s)
+{
 	struct http1_server_config hc = {
 		.routes = monitor_routes,
 		.n_routes = monitor_n_routes,
@@ -252,16 +261,19 @@ static int open_services(struct server *s)
 		.on_log = on_http1_log,
 	};
 	http1_limits_default(&hc.limits);
-	int rc = http1_server_new(s->loop, &hc, &s->http1);
-	if (rc)
-		return rc;
+	return http1_server_new(s->loop, &hc, &s->http1);
+}
+
+static int open_grpc(struct server *s)
+{
 	struct grpc_server_config gc = {
 		.methods = rpc_methods,
 		.n_methods = rpc_n_methods,
 		.services = rpc_services,
 		.n_services = rpc_n_services,
 		.app = &s->rpc,
-		.max_connections = (int)s->cfg.max_connections,
+		.max_connections = s->room.connections,
+		.max_connections_per_addr = (int)s->cfg.max_connections_per_addr,
 		.on_log = on_grpc_log,
 		.on_authorize = rpc_authorize,
 		.on_over = rpc_over,
@@ -271,17 +283,29 @@ static int open_services(struct server *s)
 	};
 	grpc_limits_default(&gc.limits);
 	gc.limits.max_message = (size_t)s->cfg.max_message;
+	gc.limits.all_recv = (size_t)s->cfg.max_body_bytes;
 	grpc_limits_set_keepalive(&gc.limits, s->cfg.keepalive_ns);
 	gc.limits.ping_min_ns = s->cfg.ping_min_ns;
 	gc.limits.max_age_ns = s->cfg.conn_age_ns;
 	gc.limits.max_age_grace_ns = s->cfg.conn_age_grace_ns;
 	gc.limits.idle_ns = s->cfg.conn_idle_ns;
-	rc = grpc_server_new(s->loop, &gc, &s->grpc);
+	int rc = grpc_server_new(s->loop, &gc, &s->grpc);
 	s->rpc.grpc = s->grpc;
-	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
-					 .open_metrics = s->cfg.open_metrics };
-	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
 	return rc;
+}
+
+static int open_services(struct server *s)
+{
+	open_rpc(s);
+	int rc = open_http1(s);
+	if (rc == 0)
+		rc = open_grpc(s);
+	if (rc)
+		return rc;
+	s->monitor = (struct monitor){ .rpc = &s->rpc, .lease = s->lease, .grpc = s->grpc, .http1 = s->http1,
+					 .open_metrics = s->cfg.open_metrics, .body_limit = s->cfg.max_body_bytes };
+	monitor_init(&s->monitor, (size_t)s->cfg.metrics_queues);
+	return 0;
 }
 
 /* What everybody forgets is that certificates end. */
@@ -316,7 +340,7 @@ static int listen_on(struct server *s, const char *text)
 			.cert_file = s->cfg.tls_cert,
 			.key_file = s->cfg.tls_key,
 			.ca_file = s->cfg.client_ca,
-			.require_client_cert = s->cfg.client_ca && !s->cfg.tokens_file,
+			.require_client_cert = s->cfg.client_ca && (!s->cfg.tokens_file || s->cfg.require_both),
 			.alpn = alpn,
 			.n_alpn = ARRAY_LEN(alpn),
 		};
@@ -332,7 +356,7 @@ static int listen_on(struct server *s, const char *text)
 		.tls = e.tls ? s->tls : NULL,
 		.backlog = 1024,
 		.handshake_timeout_ns = 10 * NS_PER_S,
-		.max_handshakes = 256,
+		.max_handshakes = s->room.handshakes,
 		.accept_per_turn = 64,
 	};
 	struct listener *l;
@@ -432,14 +456,28 @@ static int setup_log(const struct server_config *cfg)
 	return 0;
 }
 
-/* Ten thousand workers need ten thousand sockets. */
-static void raise_fd_limit(void)
+/* Ten thousand workers need ten thousand sockets. How many there may be now. */
+static int64_t raise_fd_limit(void)
 {
 	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return INT64_MAX;
+	if (r.rlim_cur < r.rlim_max) {
+		rlim_t before = r.rlim_cur;
 		r.rlim_cur = r.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &r);
+		if (setrlimit(RLIMIT_NOFILE, &r) < 0)
+			r.rlim_cur = before;
 	}
+	return r.rlim_cur >= (rlim_t)INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur; /* RLIM_INFINITY too */
+}
+
+static void make_room(struct server *s)
+{
+	int64_t descriptors = raise_fd_limit();
+	s->room = server_config_room(&s->cfg, descriptors);
+	if (s->room.connections < s->cfg.max_connections)
+		log_warn("master", NULL, "max-connections: %d instead of %lld, since this process may have %lld file descriptors only "
+			 "(LimitNOFILE, ulimit -n)", s->room.connections, (long long)s->cfg.max_connections, (long long)descriptors);
 }
 
 /* A handshake takes 50 KiB for a moment, many at once take what is then full of holes.  The whole pages among these go back to
@@ -462,7 +500,7 @@ static void on_give_back(struct loop_timer *t)
 static int start(struct server *s)
 {
 	int rc;
-	raise_fd_limit();
+	make_room(s);
 	default_master_id(s);
 	if ((rc = loop_new(&s->loop)) || (rc = open_store(s)) || (rc = open_lease(s)) || (rc = open_engine(s)) ||
 	    (rc = open_auth(s)) || (rc = open_services(s)))
@@ -533,6 +571,6 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		log_info("master", NULL, "stopped");
 	if (rc == 0)
-		return s.outdated ? EXIT_OUTDATED : s.lost ? EXIT_UNAVAILABLE : 0;
+		return s.for_good ? EXIT_FOR_GOOD : s.lost ? EXIT_UNAVAILABLE : 0;
 	return rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/name.h"
 #include "common/base/num.h"
 #include "worker/allow.h"
 #include "worker/environment.h"
@@ -139,9 +140,7 @@ static bool is_drain(const char *s)
 
 static bool is_name(const char *s)
 {
-	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/-";
-	size_t n = strlen(s);
-	return n > 0 && n <= 255 && strspn(s, allowed) == n;
+	return name_is(s, strlen(s), NAME_BYTES_MAX);
 }
 
 static int count_cpus(void)

@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/name.h"
+
 #define WHOLE_MAX 9007199254740992.0 /* 2^53: a larger double may stand for another number */
 
 static bool key_ok(const char *key)
 {
-	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/-";
-	size_t n = strlen(key);
-	return n > 0 && n <= METRICS_KEY_MAX && strspn(key, allowed) == n;
+	return name_is(key, strlen(key), METRICS_KEY_MAX);
 }
 
 static bool read_step(const json_t *v, int64_t *ret)

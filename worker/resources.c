@@ -6,16 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/name.h"
 #include "common/base/num.h"
 
-#define NAME_MAX_LEN 255
 #define COUNT_MAX (INT64_C(1) << 62)
-
-static bool is_name(const char *s, size_t n)
-{
-	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/-";
-	return n > 0 && n <= NAME_MAX_LEN && strspn(s, allowed) >= n;
-}
 
 static struct custom *find_custom(struct resources *r, const char *name, size_t n)
 {
@@ -36,7 +30,7 @@ int resources_init(struct resources *r, int64_t cpu_millis, int64_t memory_bytes
 		const char *fault = NULL;
 		if (i == RESOURCES_CUSTOM_MAX)
 			fault = "at most 16 are allowed";
-		else if (!is_name(text, n) || text[n] != '=')
+		else if (!name_is(text, n, NAME_BYTES_MAX) || text[n] != '=')
 			fault = "NAME=COUNT is allowed, with a name of 1 to 255 of [A-Za-z0-9._/-]";
 		else if (num_parse_i64(text + n + 1, &count) < 0 || count < 1 || count > COUNT_MAX)
 			fault = "the count is a whole number from 1 to 2^62";

@@ -1,3 +1,4 @@
+/* Making tokens and taking them apart.  No state; secrets are wiped from where they were made. */
 #include "common/auth/token.h"
 
 #include <ctype.h>

@@ -61,6 +61,50 @@ bool principal_same(const struct principal *a, const struct principal *b)
 	return a->roles == b->roles && same_text(a->name, b->name) && same_text(a->queues, b->queues) && same_text(a->worker, b->worker);
 }
 
+static char *copy(const char *text)
+{
+	return text ? xstrdup(text) : NULL;
+}
+
+/* What is in both lists; "," is an empty one. */
+static char *both_queues(const struct principal *a, const struct principal *b)
+{
+	if (!a->queues || !b->queues)
+		return copy(a->queues ? a->queues : b->queues);
+	char *ret = xcalloc(1, strlen(a->queues) + 1), *to = ret;
+	*to++ = ',';
+	for (const char *at = a->queues + 1; *at;) {
+		char name[TOKENS_NAME_MAX + 1];
+		size_t n = (size_t)(strchr(at, ',') - at);
+		snprintf(name, sizeof(name), "%.*s", (int)n, at);
+		if (principal_has_queue(b, name))
+			to += sprintf(to, "%s,", name);
+		at += n + 1;
+	}
+	return ret;
+}
+
+static unsigned all_roles(const struct principal *p)
+{
+	return p->roles & ROLE_ADMIN ? ROLE_ADMIN * 2 - 1 : p->roles;
+}
+
+struct principal *principal_both(const struct principal *a, const struct principal *b)
+{
+	struct principal *p = xcalloc(1, sizeof(*p));
+	p->refs = 1;
+	p->is_cert = a->is_cert;
+	p->id = xstrdup(a->id);
+	memcpy(p->digest, a->digest, sizeof(p->digest));
+	p->name = xstrdup(a->name);
+	p->line = a->line;
+	p->roles = all_roles(a) & all_roles(b);
+	p->ends_wall_us = !a->ends_wall_us ? b->ends_wall_us : !b->ends_wall_us ? a->ends_wall_us : min_i64(a->ends_wall_us, b->ends_wall_us);
+	p->queues = both_queues(a, b);
+	p->worker = copy(a->worker);
+	return p;
+}
+
 void tokens_free(struct tokens *t)
 {
 	if (!t)
@@ -220,6 +264,8 @@ int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret
 		snprintf(why, sizeof(why), "anybody may write it (chmod o-w)");
 	else if (!len) /* who writes it anew has perhaps only begun, and everybody would be out */
 		snprintf(why, sizeof(why), "the file is empty; one that lets nobody in has a comment line");
+	else if (len <= TOKENS_FILE_MAX && data[len - 1] != '\n')
+		snprintf(why, sizeof(why), TOKENS_CUT);
 	else if (tokens_parse(data, len, why, sizeof(why), ret) == 0)
 		why[0] = '\0';
 	free(data);

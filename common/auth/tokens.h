@@ -67,7 +67,10 @@ struct tokens {
 
 /* -EINVAL with a text "line 3: …". Text that no file would hold (a NUL) is refused too. */
 int tokens_parse(const char *text, size_t len, char *ret_err, size_t cap, struct tokens **ret) MUST_CHECK;
-/* -EINVAL with a text that begins with the path: also of a file that others may write. */
+/* A file that ends in the middle of a line is half of one: a line without its end may say less than was meant, and let in for
+ * longer or further. Words for that. */
+#define TOKENS_CUT "its last line has no newline: perhaps only half of the file is there"
+/* -EINVAL with a text that begins with the path: also of a file that others may write, and of half a file. */
 int tokens_read(const char *path, char *ret_err, size_t cap, struct tokens **ret) MUST_CHECK;
 void tokens_free(struct tokens *t); /* NULL-safe */
 /* The token's entry, whatever its digest; NULL: none. */
@@ -82,6 +85,8 @@ bool principal_ended(const struct principal *p, int64_t wall_us);
 bool principal_has_queue(const struct principal *p, const char *queue);
 /* Whether `worker` says that it may work as this one. */
 bool principal_is_worker(const struct principal *p, const char *id);
+/* One reference to who may what both may, by a's name and id; `worker` is a's: ask both. */
+struct principal *principal_both(const struct principal *a, const struct principal *b);
 /* The same person with the same rights: what one may the other may. */
 bool principal_same(const struct principal *a, const struct principal *b);
 

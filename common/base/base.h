@@ -48,7 +48,8 @@ static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
  *   - xgrow: arrays of the scheduler's own work (events, effects and answers of a turn, heaps of timers and of what waits),
  *     which can't be half done.
  * What a request can make large is allocated with calloc, malloc, realloc, buf_… or store_mem_try, and to fail is to answer
- * RESOURCE_EXHAUSTED, or to close the connection.  Arrays of a worker's session (what it lists as running) are the exception.
+ * RESOURCE_EXHAUSTED, or to close the connection.  The exception: what a worker's session lists as running, and what the
+ * scheduler itself reads of the store.
  * tests/unit/test_rpc_memory.c and test_handlers_memory.c let each allocation fail, larger ones through xcalloc too. */
 #define XALLOC_SMALL 8192
 void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));

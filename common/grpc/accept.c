@@ -21,20 +21,23 @@ static struct grpc_call *answer_http(struct grpc_server *srv, struct reply *r, c
 static struct grpc_call *answer_refusal(struct reply *r, const struct refusal *refusal)
 {
 	r->gzip = false;
-	if (r->dialect->reads_to_end)
-		r->x.ops->read_to_end(&r->x);
-	else
-		r->x.ops->discard(&r->x);
+	exchange_ignore(&r->x, r->dialect->reads_to_end);
 	r->dialect->end(r, refusal);
 	return NULL;
+}
+
+/* Of a request that becomes no call. */
+static struct grpc_call *answer_no_call(struct grpc_server *srv, struct reply *r, const struct refusal *refusal)
+{
+	call_count(srv, &srv->entries[srv->cfg.n_methods].stats, r->dialect, refusal->code);
+	return answer_refusal(r, refusal);
 }
 
 static struct grpc_call *answer_status(struct grpc_server *srv, struct reply *r, enum status_code code, const char *text)
 {
 	struct refusal refusal;
 	(void)refuse(&refusal, code, NULL, "%s", text);
-	call_count(srv, &srv->entries[srv->cfg.n_methods].stats, r->dialect, code);
-	return answer_refusal(r, &refusal);
+	return answer_no_call(srv, r, &refusal);
 }
 
 static struct method_entry *entry_at(struct grpc_server *srv, const char *path, size_t len)
@@ -84,9 +87,10 @@ static bool encoding_ok(struct grpc_server *srv, struct reply *r, bool *ret_gzip
 	char text[160];
 	*ret_gzip = encoding && strcmp(encoding, "gzip") == 0;
 	r->gzip = gzip_listed(r->x.ops->header(&r->x, d->accept_encoding));
-	if (!encoding || *ret_gzip || strcmp(encoding, "identity") == 0)
+	size_t n = r->x.ops->header_count(&r->x, d->encoding);
+	if (!n || *ret_gzip || (encoding && strcmp(encoding, "identity") == 0))
 		return true;
-	snprintf(text, sizeof(text), "unknown %s; " GZIP_ENCODINGS " are known", d->encoding);
+	snprintf(text, sizeof(text), "%s %s; one of " GZIP_ENCODINGS " may be given", n > 1 ? "more than one" : "unknown", d->encoding);
 	answer_status(srv, r, STATUS_UNIMPLEMENTED, text);
 	return false;
 }
@@ -171,11 +175,12 @@ static bool length_ok(struct grpc_server *srv, struct reply *r, const struct grp
 {
 	const char *length = r->dialect->enveloped ? NULL : r->x.ops->header(&r->x, "content-length");
 	size_t max = m->max_message ? m->max_message : srv->cfg.limits.max_message;
-	char text[128];
-	if (!length || strtoull(length, NULL, 10) <= max)
+	struct refusal refusal;
+	uint64_t size = length ? strtoull(length, NULL, 10) : 0;
+	if (size <= max)
 		return true;
-	snprintf(text, sizeof(text), "message of %.20s bytes; the limit is %zu", length, max);
-	answer_status(srv, r, STATUS_RESOURCE_EXHAUSTED, text);
+	call_size_refusal(srv, &refusal, size, max);
+	answer_no_call(srv, r, &refusal);
 	return false;
 }
 
@@ -201,8 +206,7 @@ static struct grpc_call *accept_get(struct grpc_server *srv, struct reply *r, st
 	if (!q.dialect) {
 		answer_http(srv, r, "415", &types, refusal.message);
 	} else if (rc) {
-		call_count(srv, &srv->entries[srv->cfg.n_methods].stats, r->dialect, refusal.code);
-		answer_refusal(r, &refusal);
+		answer_no_call(srv, r, &refusal);
 	} else if (fits(srv, r, entry)) {
 		r->gzip = gzip_listed(r->x.ops->header(&r->x, r->dialect->accept_encoding));
 		c = make(srv, r, entry, q.gzip);

@@ -8,8 +8,6 @@
  * A request that is refused from its headers never becomes a call (accept.c). */
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/grpc/server_impl.h"
 
@@ -35,6 +33,8 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->marked);
 	list_init(&c->parked);
+	list_init(&c->large);
+	c->bodies = &srv->bodies[m->apart ? GRPC_BODIES_SESSIONS : GRPC_BODIES_CALLS];
 	list_push_back(r->x.ops->calls(&r->x), &c->node);
 	loop_timer_init(&c->timer, srv->loop, on_deadline);
 	r->x.ops->set_user(&r->x, c);
@@ -46,8 +46,11 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 static void call_free(struct grpc_call *c)
 {
 	struct grpc_server *srv = c->srv;
-	if (call_alive(c))
+	if (call_alive(c)) {
+		/* The exchange may go on for long without us.  Not before: a handler that ended the call may have been reading. */
+		exchange_drop_all(&c->reply.x);
 		c->reply.x.ops->set_user(&c->reply.x, NULL);
+	}
 	reply_done(&c->reply);
 	buf_done(&c->asked);
 	loop_timer_stop(&c->timer);
@@ -102,6 +105,7 @@ static void set_over(struct grpc_call *c, enum status_code code, bool finished)
 	c->code = code;
 	loop_timer_stop(&c->timer);
 	list_remove(&c->parked);
+	bodies_release(c);
 	call_schedule(c);
 }
 
@@ -122,6 +126,19 @@ void call_end(struct grpc_call *c, const struct refusal *r, bool finished)
 }
 
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null) { call_end(c, r_or_null, true); }
+
+void call_size_refusal(struct grpc_server *srv, struct refusal *ret, uint64_t size, size_t limit)
+{
+	srv->stats.refused_bodies[GRPC_BODY_TOO_LARGE]++;
+	if (size)
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %llu bytes; the limit is %zu", (unsigned long long)size, limit);
+	else
+		(void)refuse(ret, STATUS_RESOURCE_EXHAUSTED, NULL, "message of more bytes than the limit, which is %zu (not compressed)", limit);
+	(void)refuse_reason(ret, REASON_MESSAGE_TOO_LARGE);
+	if (size)
+		(void)refuse_more(ret, "size", "%llu", (unsigned long long)size);
+	(void)refuse_more(ret, "limit", "%zu", limit);
+}
 
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 {
@@ -159,10 +176,12 @@ void call_set_timer(struct grpc_call *c)
 static void check_body(struct grpc_call *c)
 {
 	int64_t now = loop_now_mono_ns(c->srv->loop);
-	if (c->body_mono_ns && now >= c->body_mono_ns + c->srv->cfg.limits.body_ns)
-		call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the request stopped coming");
-	else
+	if (!c->body_mono_ns || now < c->body_mono_ns + c->srv->cfg.limits.body_ns) {
 		call_set_timer(c);
+		return;
+	}
+	c->srv->stats.refused_bodies[GRPC_BODY_STOPPED]++;
+	call_refuse(c, STATUS_DEADLINE_EXCEEDED, "the request stopped coming");
 }
 
 static void on_deadline(struct loop_timer *t)
@@ -252,7 +271,7 @@ void call_work(struct grpc_server *srv)
 		struct grpc_call *c = container_of(it, struct grpc_call, marked);
 		if (!c->over) {
 			call_input(c);
-			if (!c->over)
+			if (!c->over || srv->freed) /* a handler freed the server, which has seen to all its calls */
 				continue;
 			list_remove(&c->marked);
 		}

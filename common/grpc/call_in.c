@@ -1,7 +1,6 @@
 /* A request's messages: out of the body, inflated, as protobuf, to the handler. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/grpc/codec.h"
 #include "common/grpc/gzip.h"
@@ -12,7 +11,7 @@ static int next(const struct grpc_call *c, const uint8_t *data, size_t n, struct
 {
 	if (c->reply.dialect->enveloped)
 		return framing_next(data, n, c->max_message, ret);
-	ret->declared = (uint32_t)min_sz(n, UINT32_MAX);
+	ret->declared = 0; /* more may come */
 	if (n > c->max_message)
 		return -EMSGSIZE;
 	if (!c->peer_done)
@@ -30,10 +29,7 @@ static void refuse_frame(struct grpc_call *c, int err, const struct framing_mess
 {
 	struct refusal r;
 	if (err == -EMSGSIZE) {
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "message of %u bytes; the limit is %zu", m->declared, c->max_message);
-		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
-		(void)refuse_more(&r, "size", "%u", m->declared);
-		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_size_refusal(c->srv, &r, m->declared, c->max_message);
 		call_end(c, &r, false);
 	} else {
 		call_refuse(c, c->reply.dialect->corrupt, "the flags of a message are neither 0 nor 1");
@@ -55,10 +51,7 @@ static bool inflate_message(struct grpc_call *c, struct framing_message *m)
 	int rc = gzip_inflate(m->data, m->len, c->max_message, b);
 	if (rc == -EMSGSIZE) {
 		struct refusal r;
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL,
-			     "message of more than %zu bytes when decompressed, which is the limit", c->max_message);
-		(void)refuse_reason(&r, REASON_MESSAGE_TOO_LARGE);
-		(void)refuse_more(&r, "limit", "%zu", c->max_message);
+		call_size_refusal(c->srv, &r, 0, c->max_message);
 		call_end(c, &r, false);
 	} else if (rc == -ENOMEM) {
 		call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
@@ -96,24 +89,15 @@ static bool decode(struct grpc_call *c, struct framing_message *m)
 	return true;
 }
 
-static void drop_all(const struct exchange *x)
-{
-	size_t n;
-	(void)x->ops->data(x, &n);
-	if (n)
-		x->ops->drop(x, n);
-}
-
-/* What of a message is there stays with the stream; its rest may come. */
-static void await_rest(struct grpc_call *c)
+/* What of a message is there, n bytes, stays with the stream; its rest may come. */
+static void await_rest(struct grpc_call *c, size_t n)
 {
 	const struct exchange *x = &c->reply.x;
-	if (x->ops->in_total(x) <= c->srv->cfg.limits.conn_recv) {
+	size_t limit = c->srv->cfg.limits.conn_recv;
+	if (x->ops->in_total(x) > limit)
+		bodies_refuse(c, GRPC_BODY_CONNECTION, limit, "those of a connection");
+	else if (bodies_hold(c, n))
 		x->ops->credit(x);
-		return;
-	}
-	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "too many large messages in flight on this connection");
-	drop_all(x); /* at once: the next stream is measured by what is left */
 }
 
 void call_await_body(struct grpc_call *c)
@@ -136,6 +120,7 @@ static void hand_over(struct grpc_call *c, struct framing_message *m, size_t hel
 {
 	struct exchange x = c->reply.x;
 	c->requested = true;
+	bodies_release(c);
 	if (c->body_mono_ns) {
 		c->body_mono_ns = 0;
 		call_set_timer(c);
@@ -164,7 +149,7 @@ static void input_single(struct grpc_call *c)
 	size_t n;
 	const struct exchange *x = &c->reply.x;
 	if (c->by_get)
-		drop_all(x); /* a body beside the query is nobody's */
+		exchange_drop_all(x); /* a body beside the query is nobody's */
 	const uint8_t *data = body(c, &n);
 	int rc = next(c, data, n, &m);
 	if (rc < 0) {
@@ -175,12 +160,13 @@ static void input_single(struct grpc_call *c)
 		call_refuse(c, STATUS_UNIMPLEMENTED, "more than one request message");
 	} else if (!c->peer_done) {
 		call_await_body(c);
-		await_rest(c);
+		await_rest(c, c->by_get ? 0 : n);
 	} else if (rc == 0) {
 		call_refuse(c, n ? STATUS_INTERNAL : STATUS_UNIMPLEMENTED, n ? "the request message is cut short" : "no request message");
 	} else if (must_park(c)) {
 		c->body_mono_ns = 0;
-		list_push_back(x->ops->parked(x), &c->parked);
+		if (bodies_hold(c, n))
+			list_push_back(x->ops->parked(x), &c->parked);
 	} else {
 		hand_over(c, &m, n);
 	}
@@ -197,8 +183,7 @@ static void input_bidi(struct grpc_call *c)
 		if (rc < 0) {
 			refuse_frame(c, rc, &m);
 		} else if (rc == 0 && !c->peer_done) {
-			if (n)
-				await_rest(c);
+			await_rest(c, n);
 			return;
 		} else if (rc == 0 && n) {
 			call_refuse(c, STATUS_INTERNAL, "the last message is cut short");
@@ -211,6 +196,7 @@ static void input_bidi(struct grpc_call *c)
 			return;
 		} else {
 			size_t used = taken(c, &m);
+			bodies_release(c);
 			if (decode(c, &m))
 				c->method->on_message(c, m.data, m.len);
 			if (!c->over)

@@ -1,7 +1,6 @@
 /* A handler's messages: as the client wants them, into the exchange. */
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/grpc/codec.h"
@@ -159,20 +158,9 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len)
 	return grpc_call_send_packed(c, len, framing_pack_span, &s);
 }
 
-int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value)
-{
-	struct reply *r = &c->reply;
-	if (!r->trailers)
-		r->trailers = calloc(REPLY_TRAILERS_MAX, sizeof(*r->trailers));
-	if (!r->trailers)
-		return -ENOMEM;
-	struct reply_trailer *t = &r->trailers[r->n_trailers];
-	if (r->n_trailers == REPLY_TRAILERS_MAX || strlen(name) >= sizeof(t->name) || strlen(value) >= sizeof(t->value))
-		return -ENOBUFS;
-	snprintf(t->name, sizeof(t->name), "%s", name);
-	snprintf(t->value, sizeof(t->value), "%s", value);
-	r->n_trailers++;
-	return 0;
-}
-
 size_t grpc_call_queued(const struct grpc_call *c) { return call_alive(c) ? c->reply.x.ops->queued(&c->reply.x) : 0; }
+
+bool grpc_call_backed_up(const struct grpc_call *c)
+{
+	return call_alive(c) && c->reply.x.ops->out_total(&c->reply.x) > c->srv->cfg.limits.conn_queue;
+}

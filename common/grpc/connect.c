@@ -1,3 +1,4 @@
+/* The Connect protocol's words.  No state. */
 #include "common/grpc/connect.h"
 
 #include <errno.h>

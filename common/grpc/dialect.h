@@ -37,13 +37,6 @@ struct dialect {
 /* NULL: none that we speak. */
 const struct dialect *dialect_of_type(const char *content_type);
 
-/* Metadata that follows the messages. */
-#define REPLY_TRAILERS_MAX 4
-struct reply_trailer {
-	char name[32];
-	char value[128];
-};
-
 /* A response, from a request's headers to its end. Part of a call; on the stack for a request that never becomes one. */
 struct reply {
 	struct exchange x;
@@ -54,8 +47,6 @@ struct reply {
 	bool begun;         /* headers were sent */
 	bool held_any, held_gzip;
 	struct buf held;    /* the message, where headers come with the end */
-	struct reply_trailer *trailers; /* REPLY_TRAILERS_MAX, once there is one: most calls have none */
-	size_t n_trailers;
 };
 
 void reply_init(struct reply *r, const struct exchange *x, const struct grpc_server_config *cfg);

@@ -1,5 +1,4 @@
 /* Connect, unary: the body is the message, the status is HTTP's, and an error is JSON whatever the message would be. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/grpc/connect.h"
@@ -7,24 +6,9 @@
 #include "common/grpc/gzip.h"
 #include "common/grpc/server.h"
 
-struct trailer_names {
-	char names[REPLY_TRAILERS_MAX][sizeof("trailer-") + sizeof(((struct reply_trailer *)0)->name)];
-};
-
-/* Metadata that would follow the message goes before it. */
-static size_t trailers(const struct reply *r, struct trailer_names *t, struct h2_header *h)
-{
-	for (size_t i = 0; i < r->n_trailers; i++) {
-		snprintf(t->names[i], sizeof(t->names[i]), "trailer-%s", r->trailers[i].name);
-		h[i] = (struct h2_header){ t->names[i], r->trailers[i].value, strlen(r->trailers[i].value), H2_HEADER_ONCE };
-	}
-	return r->n_trailers;
-}
-
 static void answer(struct reply *r, const char *status, const char *type, const struct buf *body, bool gzip)
 {
 	struct h2_header h[REPLY_FIELDS_MAX];
-	struct trailer_names names;
 	char len[24];
 	size_t n = 0;
 	h[n++] = (struct h2_header){ ":status", status, strlen(status), 0 };
@@ -36,7 +20,6 @@ static void answer(struct reply *r, const char *status, const char *type, const 
 		h[n++] = (struct h2_header)H2_HEADER("content-encoding", "gzip");
 	if (strcmp(status, "401") == 0)
 		h[n++] = (struct h2_header)H2_HEADER("www-authenticate", "Bearer");
-	n += trailers(r, &names, h + n);
 	reply_respond(r, h, n, false);
 	if (!buf_len(body) || reply_write(r, buf_head(body), buf_len(body)))
 		r->x.ops->finish(&r->x, NULL, 0);

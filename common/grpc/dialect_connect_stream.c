@@ -28,27 +28,12 @@ static void begin_with(struct reply *r, size_t whole)
 
 static void begin(struct reply *r) { begin_with(r, 0); }
 
-static int add_metadata(const struct reply *r, struct buf *b, bool more)
-{
-	int rc = r->n_trailers ? buf_addf(b, "%s\"metadata\":{", more ? "," : "") : 0;
-	for (size_t i = 0; i < r->n_trailers && rc == 0; i++) {
-		if ((rc = buf_add(b, ",", i ? 1 : 0)) || (rc = connect_string(r->trailers[i].name, b)) || (rc = buf_add(b, ":[", 2)) ||
-		    (rc = connect_string(r->trailers[i].value, b)) || (rc = buf_add(b, "]", 1)))
-			return rc;
-	}
-	return rc || !r->n_trailers ? rc : buf_add(b, "}", 1);
-}
-
-static int last_envelope(const struct reply *r, const struct refusal *refusal, struct buf *b)
+static int last_envelope(const struct refusal *refusal, struct buf *b)
 {
 	uint8_t prefix[FRAMING_PREFIX] = { 0 };
 	bool error = refusal && refusal->code != STATUS_OK;
 	int rc = buf_add(b, prefix, sizeof(prefix));
-	if (rc || (rc = buf_add(b, "{", 1)))
-		return rc;
-	if (error && ((rc = buf_addf(b, "\"error\":")) || (rc = connect_error(refusal, b))))
-		return rc;
-	if ((rc = add_metadata(r, b, error)) || (rc = buf_add(b, "}", 1)))
+	if (rc || (rc = buf_addf(b, error ? "{\"error\":" : "{")) || (error && (rc = connect_error(refusal, b))) || (rc = buf_add(b, "}", 1)))
 		return rc;
 	framing_prefix(b->data + b->start, END_STREAM, (uint32_t)(buf_len(b) - FRAMING_PREFIX));
 	return 0;
@@ -58,7 +43,7 @@ static void end(struct reply *r, const struct refusal *refusal)
 {
 	struct buf b;
 	buf_init(&b, CONNECT_ERROR_MAX);
-	int rc = last_envelope(r, refusal, &b);
+	int rc = last_envelope(refusal, &b);
 	if (rc == 0 && !r->begun)
 		begin_with(r, buf_len(&b));
 	if (rc)

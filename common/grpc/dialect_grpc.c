@@ -25,27 +25,18 @@ static void begin(struct reply *r)
 	reply_respond(r, h, n, false);
 }
 
-static size_t status(const struct reply *r, const struct refusal *refusal, struct trailers *t, struct h2_header *h)
-{
-	trailers_build(t, refusal);
-	memcpy(h, t->h, t->n * sizeof(*h));
-	size_t n = t->n;
-	for (size_t i = 0; i < r->n_trailers; i++)
-		h[n++] = (struct h2_header){ r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value), H2_HEADER_ONCE };
-	return n;
-}
-
 static void end(struct reply *r, const struct refusal *refusal)
 {
 	struct trailers t;
 	struct h2_header h[REPLY_FIELDS_MAX];
+	trailers_build(&t, refusal);
 	if (r->begun) {
-		r->x.ops->finish(&r->x, h, status(r, refusal, &t, h));
+		r->x.ops->finish(&r->x, t.h, t.n);
 		return;
 	}
 	size_t n = head(r, h);
-	n += status(r, refusal, &t, h + n);
-	reply_respond(r, h, n, true);
+	memcpy(h + n, t.h, t.n * sizeof(*h));
+	reply_respond(r, h, n + t.n, true);
 }
 
 const struct dialect dialect_grpc = {

@@ -10,8 +10,8 @@
 #include "common/grpc/wire.h"
 
 #define TRAILERS_FRAME 0x80
-/* Status, message and details at their longest, and what handlers add. */
-#define BLOCK_MAX (WIRE_MESSAGE_CAP + WIRE_BASE64_CAP(DETAILS_STATUS_CAP) + 256 + REPLY_TRAILERS_MAX * sizeof(struct reply_trailer))
+/* Status, message and details at their longest. */
+#define BLOCK_MAX (WIRE_MESSAGE_CAP + WIRE_BASE64_CAP(DETAILS_STATUS_CAP) + 256)
 
 /* `whole`: the length of a body that holds no message; 0: there are some. */
 static void begin_with(struct reply *r, size_t whole)
@@ -58,8 +58,6 @@ static void end(struct reply *r, const struct refusal *refusal)
 	trailers_build(&t, refusal);
 	for (size_t i = 0; i < t.n; i++)
 		add_field(&b, t.h[i].name, t.h[i].value, t.h[i].value_len);
-	for (size_t i = 0; i < r->n_trailers; i++)
-		add_field(&b, r->trailers[i].name, r->trailers[i].value, strlen(r->trailers[i].value));
 	framing_prefix(b.bytes, TRAILERS_FRAME, (uint32_t)(b.n - FRAMING_PREFIX));
 	if (!r->begun)
 		begin_with(r, b.n);

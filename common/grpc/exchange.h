@@ -21,7 +21,7 @@ struct exchange_ops {
 	const uint8_t *(*data)(const struct exchange *x, size_t *ret_len); /* of the body, as far as it came and was not dropped */
 	void (*drop)(const struct exchange *x, size_t n);
 	void (*credit)(const struct exchange *x);
-	void (*discard)(const struct exchange *x);     /* an early answer: what still comes is thrown away */
+	void (*discard)(const struct exchange *x);     /* an early answer: what still comes is thrown away; what is there stays */
 	void (*read_to_end)(const struct exchange *x); /* the same, for clients that take a reset after the answer for a failure */
 	/* ---- the response; `end`: there is no body ---- */
 	void (*respond)(const struct exchange *x, const struct h2_header *h, size_t n, bool end);
@@ -47,5 +47,24 @@ struct exchange {
 	void *stream; /* NULL: it is gone; the connection may still be there */
 	void *conn;   /* NULL: gone too */
 };
+
+/* All that has come of the body. */
+static inline void exchange_drop_all(const struct exchange *x)
+{
+	size_t n;
+	(void)x->ops->data(x, &n);
+	if (n)
+		x->ops->drop(x, n);
+}
+
+/* Before an answer that needs no more of the request: what has come of it is thrown away, and what still comes. */
+static inline void exchange_ignore(const struct exchange *x, bool to_end)
+{
+	if (to_end)
+		x->ops->read_to_end(x);
+	else
+		x->ops->discard(x);
+	exchange_drop_all(x);
+}
 
 #endif

@@ -1,3 +1,4 @@
+/* The five bytes before a message.  No state. */
 #include "common/grpc/framing.h"
 
 #include <errno.h>

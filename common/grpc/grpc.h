@@ -16,7 +16,7 @@
  * as much, whatever their server's limit is. */
 #define GRPC_MESSAGE_MAX (16 * 1024 * 1024)
 
-/* Limits of one connection; the defaults are grpc_limits_default's.  Each names the attack or mistake it is for. */
+/* Limits of one connection, and one of all; the defaults are grpc_limits_default's.  Each names the attack or mistake it is for. */
 struct grpc_limits {
 	size_t max_message;         /* 4 MiB: a message is refused by its declared length, before it is buffered */
 	size_t max_header_list;     /* 16 KiB, advertised and enforced: HPACK bombs */
@@ -30,6 +30,8 @@ struct grpc_limits {
 	                               and streams are told -EAGAIN. Reading goes on: the peer's window updates
 	                               are what the queue waits for */
 	size_t conn_recv;           /* 32 MiB of incomplete messages over all streams: then the call that adds is refused */
+	size_t all_recv;            /* 256 MiB of them over all connections (server): then the call goes whose rest was waited for
+	                               the longest; as much again for methods with `apart`. 0: no limit */
 	int64_t keepalive_ns;       /* PING after this time without a frame from the peer; 0: none */
 	int64_t keepalive_timeout_ns;
 	int64_t ping_min_ns;        /* 10 s: how often a peer may send a PING (server); 0: as often as it likes */

@@ -1,3 +1,4 @@
+/* Each message has a zlib stream of its own, made and freed here: what one holds is no affair of the next. */
 #include "common/grpc/gzip.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Reads a query in a copy, in place: what is unescaped only gets shorter. */
 #include "common/grpc/query.h"
 
 #include <string.h>

@@ -14,8 +14,6 @@ void reply_init(struct reply *r, const struct exchange *x, const struct grpc_ser
 void reply_done(struct reply *r)
 {
 	buf_done(&r->held);
-	free(r->trailers);
-	r->trailers = NULL;
 }
 
 void reply_respond(struct reply *r, const struct h2_header *h, size_t n, bool end)
@@ -59,7 +57,7 @@ void reply_plain(struct reply *r, const char *status, const struct h2_header *fi
 	bool head = method && strcmp(method, "HEAD") == 0;
 	if (field)
 		h[3] = *field;
-	r->x.ops->read_to_end(&r->x);
+	exchange_ignore(&r->x, true);
 	reply_respond(r, h, field ? 4 : 3, head);
 	if (!head && reply_write(r, body, n))
 		r->x.ops->finish(&r->x, NULL, 0);

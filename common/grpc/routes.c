@@ -15,7 +15,7 @@ static void answer(struct reply *r, const struct http1_reply *a, bool head)
 		{ "www-authenticate", a->challenge ? a->challenge : "", a->challenge ? strlen(a->challenge) : 0, 0 },
 	};
 	bool body = !head && buf_len(&a->body);
-	r->x.ops->read_to_end(&r->x);
+	exchange_ignore(&r->x, true);
 	reply_respond(r, h, ARRAY_LEN(h) - !a->challenge, !body);
 	if (body && reply_write(r, buf_head(&a->body), buf_len(&a->body)))
 		r->x.ops->finish(&r->x, NULL, 0);

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/grpc/server_impl.h"
@@ -23,6 +22,7 @@ void grpc_limits_default(struct grpc_limits *l)
 		.stream_queue = 256 * 1024,
 		.conn_queue = 8 * 1024 * 1024,
 		.conn_recv = 32 * 1024 * 1024,
+		.all_recv = 256 * 1024 * 1024,
 		.keepalive_ns = 30 * NS_PER_S,
 		.keepalive_timeout_ns = 20 * NS_PER_S,
 		.ping_min_ns = 10 * NS_PER_S,
@@ -209,11 +209,11 @@ static bool is_loopback(const char *address)
 	return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
 }
 
-/* Connections from the same address; counted by going through all, which only those with such a limit pay. */
+/* Connections from the same address, of HTTP/1.1 too; counted by going through all, which only those with such a limit pay. */
 static int count_from(const struct grpc_server *srv, const char *address)
 {
 	size_t n = host_len(address);
-	int count = 0;
+	int count = srv->cfg.http1 ? http1_server_count_from(srv->cfg.http1, address, n) : 0;
 	for (const struct list *it = srv->conns.next; it != &srv->conns; it = it->next) {
 		const char *peer = container_of(it, struct server_conn, node)->base.peer;
 		count += host_len(peer) == n && memcmp(peer, address, n) == 0;
@@ -356,6 +356,7 @@ int grpc_server_new(struct loop *loop, const struct grpc_server_config *cfg, str
 	list_init(&srv->listeners);
 	list_init(&srv->marked);
 	list_init(&srv->spare);
+	bodies_init(srv);
 	buf_init(&srv->plain_in, MESSAGE_BUF_MAX);
 	buf_init(&srv->wire_in, MESSAGE_BUF_MAX);
 	buf_init(&srv->wire_out, MESSAGE_BUF_MAX);
@@ -427,6 +428,8 @@ void grpc_server_free(struct grpc_server *srv)
 void grpc_server_stats(const struct grpc_server *srv, struct grpc_server_stats *ret)
 {
 	*ret = srv->stats;
+	for (size_t i = 0; i < GRPC_BODIES; i++)
+		ret->body_bytes[i] = (int64_t)srv->bodies[i].held;
 	for (const struct list *it = srv->conns.next; it != &srv->conns; it = it->next) {
 		const struct conn *c = &container_of(it, struct server_conn, node)->base;
 		ret->bytes_in += c->bytes_in;

@@ -22,6 +22,7 @@ struct grpc_method {
 	const char *path; /* "/reins.v1.TaskService/SubmitTask" */
 	enum grpc_shape shape;
 	size_t max_message; /* 0: the connection's */
+	bool apart; /* BIDI: unfinished messages count apart from those of other methods (limits.all_recv) */
 	bool safe; /* reads only (idempotency_level NO_SIDE_EFFECTS): Connect may GET it */
 	/* UNARY and SERVER_STREAM: the one request message arrived whole and the client's side is closed.
 	 * Cardinality violations were answered already.  `data` is valid in the call only. */
@@ -56,7 +57,7 @@ struct grpc_server_config {
 	size_t n_methods;
 	void *app;                    /* grpc_call_app */
 	int max_connections;          /* 10,000 + headroom; accepting pauses at the limit */
-	int max_connections_per_addr; /* 0: no limit (loopback is never limited) */
+	int max_connections_per_addr; /* of HTTP/2 and 1.1 together; 0: no limit (loopback is never limited) */
 	int64_t max_deadline_ns;      /* longest deadline, also of calls without one; 0: none (streams of workers live on) */
 	/* Services that methods belong to: the types of their messages.  Methods of none of them are not spoken with JSON. */
 	const ProtobufCServiceDescriptor *const *services;
@@ -86,15 +87,28 @@ int grpc_server_adopt(struct grpc_server *s, struct stream *stream) MUST_CHECK;
  * when the last connection is gone; at the deadline calls end with UNAVAILABLE, a second later what is
  * left is cut. */
 void grpc_server_drain(struct grpc_server *s, int64_t deadline_mono_ns, void (*on_drained)(void *app));
-/* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn. */
+/* Closes everything at once; on_end of all calls is called inside. The memory goes at the end of the turn, so a handler may do
+ * it. NULL-safe. */
 void grpc_server_free(struct grpc_server *s);
 
 enum grpc_refused { GRPC_REFUSED_LIMIT, GRPC_REFUSED_ADDRESS, GRPC_REFUSED_HANDSHAKE, GRPC_REFUSED_MEMORY, GRPC_REFUSED_CAUSES };
+/* Whose unfinished messages: of methods, and of those that are `apart`. */
+enum grpc_bodies { GRPC_BODIES_CALLS, GRPC_BODIES_SESSIONS, GRPC_BODIES };
+enum grpc_refused_body {
+	GRPC_BODY_TOO_LARGE,  /* more than max_message, decompressed too */
+	GRPC_BODY_CONNECTION, /* conn_recv */
+	GRPC_BODY_SERVER,     /* all_recv */
+	GRPC_BODY_SESSIONS,   /* the same, of those that are apart */
+	GRPC_BODY_STOPPED,    /* body_ns */
+	GRPC_BODY_CAUSES
+};
 #define GRPC_STATUS_CODES 17
 struct grpc_server_stats {
 	int64_t connections, calls_open, calls_total, bytes_in, bytes_out;
 	int64_t refused_connections[GRPC_REFUSED_CAUSES];
 	struct listener_stats listeners;
+	int64_t body_bytes[GRPC_BODIES]; /* of unfinished messages, now */
+	int64_t refused_bodies[GRPC_BODY_CAUSES];
 	/* Calls that ended, by status; what was refused from its headers, as a wrong path, is among them, and no call. CANCELLED:
 	 * the client went away. */
 	int64_t ended[GRPC_STATUS_CODES];
@@ -134,11 +148,10 @@ int grpc_call_send(struct grpc_call *c, const void *data, size_t len) MUST_CHECK
 /* The same without the copy of a packed protobuf-c message: room is reserved and filled by `pack`. */
 int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const void *msg, uint8_t *out), const void *msg) MUST_CHECK;
 size_t grpc_call_queued(const struct grpc_call *c);
+/* So much waits for the peer on its connection that no new request would be handed out (limits.conn_queue). */
+bool grpc_call_backed_up(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
-/* Metadata that follows the messages, to be added before the end. Lower case and printable ASCII, 31 and 127 bytes at most.
- * -ENOBUFS: too long, or too many. */
-int grpc_call_trailer(struct grpc_call *c, const char *name, const char *value) MUST_CHECK;
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when
  * nothing was sent.  on_end follows in a later step, never inside. A second finish is ignored. */
 void grpc_call_finish(struct grpc_call *c, const struct refusal *r_or_null);

@@ -17,6 +17,11 @@ struct method_entry {
 	struct grpc_method_stats stats;
 };
 
+struct bodies {
+	size_t held;
+	struct list large; /* calls, the one first whose last byte is the oldest */
+};
+
 struct grpc_server {
 	struct loop *loop;
 	struct grpc_server_config cfg;
@@ -26,6 +31,7 @@ struct grpc_server {
 	struct list http1_calls; /* over exchanges of HTTP/1.1 */
 	struct list marked;  /* calls to be ended or resumed in the next LOOP_WORK */
 	struct list spare; /* call objects for reuse */
+	struct bodies bodies[GRPC_BODIES];
 	size_t n_spare;
 	/* One message at a time on its way in or out: inflated, as protobuf, as JSON, deflated. */
 	struct buf plain_in, wire_in, wire_out, json_out, gzip_out;
@@ -50,6 +56,9 @@ struct grpc_call {
 	struct list node;   /* of the connection's calls; of srv->spare when not in use */
 	struct list marked;   /* on srv->marked */
 	struct list parked; /* of the connection */
+	struct list large;  /* of bodies */
+	struct bodies *bodies;
+	size_t held;        /* counted there */
 	struct grpc_server *srv;
 	struct reply reply;
 	struct buf asked; /* by GET: the message */
@@ -95,6 +104,8 @@ void call_schedule(struct grpc_call *c);
 void call_set_timer(struct grpc_call *c);
 /* Runs srv->marked. */
 void call_work(struct grpc_server *srv);
+/* Of a message over the limit, which is counted. `size`: its bytes; 0: it is not known, only that they are more. */
+void call_size_refusal(struct grpc_server *srv, struct refusal *ret, uint64_t size, size_t limit);
 /* Ends with a status that is not the handler's. */
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text);
 void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
@@ -110,6 +121,14 @@ void call_input(struct grpc_call *c);
 void call_await_body(struct grpc_call *c);
 /* The connection's queues are shorter: parked requests go on. */
 void call_unpark(struct server_conn *sc);
+
+/* ---- bodies.c ---- */
+void bodies_init(struct grpc_server *srv);
+/* `c` holds n bytes now and waits. False: it was refused, for itself or since it was the one that had to go. */
+bool bodies_hold(struct grpc_call *c, size_t n) MUST_CHECK;
+/* It waits no longer. */
+void bodies_release(struct grpc_call *c);
+void bodies_refuse(struct grpc_call *c, enum grpc_refused_body cause, size_t limit, const char *whose);
 
 /* ---- server.c ---- */
 /* A connection is gone, of whatever kind: listeners that wait for that go on. */

@@ -1,3 +1,4 @@
+/* A refusal as fields; its details as google.rpc.Status.  No state. */
 #include "common/grpc/trailers.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Timeouts, messages and base64 as they stand in fields.  No state. */
 #include "common/grpc/wire.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ int wire_parse_timeout(const char *text, int64_t *ret_ns)
 		if (UNITS[i].unit != text[n])
 			continue;
 		int64_t ns = value > TIMEOUT_MAX_NS / UNITS[i].ns ? TIMEOUT_MAX_NS : value * UNITS[i].ns;
-		*ret_ns = ns > 0 && ns < NS_PER_MS ? NS_PER_MS : ns;
+		*ret_ns = max_i64(ns, NS_PER_MS);
 		return 0;
 	}
 	return -EINVAL;

@@ -5,7 +5,7 @@
 #include "common/base/base.h"
 #include "common/grpc/grpc.h"
 
-/* grpc-timeout: one to eight digits and one of H M S m u n. Below 1 ms it is rounded up, too large is clamped to
+/* grpc-timeout: one to eight digits and one of H M S m u n. Below 1 ms, 0 too, it is 1 ms; too large is clamped to
  * a hundred years. -EINVAL for anything else. */
 int wire_parse_timeout(const char *text, int64_t *ret_ns) MUST_CHECK;
 /* The largest unit that holds it in eight digits without losing more than a thousandth; at least "1n". */

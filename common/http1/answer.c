@@ -1,6 +1,5 @@
 /* Answers that are whole at once, from memory. */
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "common/base/clock.h"

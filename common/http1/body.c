@@ -1,7 +1,7 @@
+/* A machine that takes a byte at a time outside of the data: it may stop anywhere, and goes on there. */
 #include "common/http1/body.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "common/base/num.h"
 

@@ -1,3 +1,5 @@
+/* Owns the one exchange of a connection: news to the service, the body's window, the response's form.  Relies on conn.c to read, to
+ * write and to end: what is called here only fills buffers and marks the connection. */
 #include "common/http1/exchange.h"
 
 #include <errno.h>

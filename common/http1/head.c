@@ -1,3 +1,4 @@
+/* Strict check first, then http-parser, whose word counts for what both know.  No state. */
 #include "common/http1/head.h"
 
 #include <errno.h>

@@ -138,3 +138,18 @@ void http1_server_ask(struct http1_server *s, const struct http1_route *route, c
 
 const char *http1_server_about(const struct http1_server *s) { return s->cfg.about; }
 void http1_server_stats(const struct http1_server *s, struct http1_stats *ret) { *ret = s->stats; }
+
+static int count_in(const struct list *conns, const char *address, size_t n)
+{
+	int count = 0;
+	for (const struct list *it = conns->next; it != conns; it = it->next) {
+		const char *peer = container_of(it, struct http1_conn, node)->peer;
+		count += strncmp(peer, address, n) == 0 && (peer[n] == ':' || !peer[n]);
+	}
+	return count;
+}
+
+int http1_server_count_from(const struct http1_server *s, const char *address, size_t n)
+{
+	return count_in(&s->idle, address, n) + count_in(&s->busy, address, n);
+}

@@ -84,5 +84,7 @@ struct http1_stats {
 	int64_t refused_requests;    /* malformed, too large, too slow */
 };
 void http1_server_stats(const struct http1_server *s, struct http1_stats *ret);
+/* Those of one address: the first n bytes of `address`, without the port. Looks at each. */
+int http1_server_count_from(const struct http1_server *s, const char *address, size_t n);
 
 #endif

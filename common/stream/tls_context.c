@@ -19,6 +19,7 @@
 #include "common/stream/stream_impl.h"
 
 #define SESSION_LIFE_S 3600
+#define FILE_MAX (1 << 20) /* the authorities of a whole system are a fifth of it */
 #define CHAIN_DEPTH 8
 #define ALPN_MAX 256
 
@@ -192,10 +193,28 @@ static bool same_stamps(const struct stamp *a, const struct stamp *b)
 	return true;
 }
 
+/* What is read while connections wait must neither block nor be long.  At the start a pipe will do. */
+static int check_files(const struct tls_context *ctx, char *ret_err, size_t cap)
+{
+	const char *const files[] = { ctx->cert_file, ctx->key_file, ctx->ca_file };
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		struct stat st;
+		if (!files[i] || stat(files[i], &st) < 0)
+			continue; /* who opens it says why */
+		if (!S_ISREG(st.st_mode))
+			return fail(ret_err, cap, "%s: not an ordinary file", files[i]);
+		if (st.st_size > FILE_MAX)
+			return fail(ret_err, cap, "%s: larger than %d bytes", files[i], FILE_MAX);
+	}
+	return 0;
+}
+
 static int build(struct tls_context *ctx, char *ret_err, size_t cap, SSL_CTX **ret)
 {
 	ERR_clear_error();
 	take_stamps(ctx, ctx->stamps);
+	if (ctx->ssl_ctx && check_files(ctx, ret_err, cap))
+		return -EINVAL;
 	SSL_CTX *c = SSL_CTX_new(ctx->server ? TLS_server_method() : TLS_client_method());
 	if (!c)
 		return fail(ret_err, cap, "OpenSSL: %s", reason());

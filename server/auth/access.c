@@ -1,3 +1,4 @@
+/* Looks rows up; the table is made by access.py. */
 #include "server/auth/access.h"
 
 #include <string.h>

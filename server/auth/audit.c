@@ -122,11 +122,15 @@ void audit_add(struct audit *a, const struct audit_line *l)
 	}
 	_cleanup_free_ char *text = line_text(l, a->lost_untold);
 	size_t n = text ? strlen(text) : 0;
-	if (!n || n + 1 > buf_room(&a->out) || buf_add(&a->out, text, n) || buf_add(&a->out, "\n", 1)) {
+	uint8_t *at = n ? buf_reserve(&a->out, n + 1) : NULL; /* all of it or nothing */
+	if (at) {
+		memcpy(at, text, n);
+		at[n] = '\n';
+		buf_commit(&a->out, n + 1);
+		a->lost_untold = 0;
+	} else {
 		a->stats.lost++;
 		a->lost_untold++;
-	} else {
-		a->lost_untold = 0;
 	}
 	loop_mark(a->loop, &a->dirty); /* also to try again what a full disk did not take */
 }

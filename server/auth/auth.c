@@ -19,7 +19,8 @@
 const char *const auth_failure_names[AUTH_FAILURES] = {
 	[AUTH_NOTHING_SHOWN] = "nothing_shown", [AUTH_SHOWN_TWICE] = "shown_twice",   [AUTH_MALFORMED] = "malformed",
 	[AUTH_UNKNOWN] = "unknown",             [AUTH_EXPIRED] = "expired",           [AUTH_CERT_UNKNOWN] = "certificate_unknown",
-	[AUTH_CERT_AMBIGUOUS] = "certificate_ambiguous", [AUTH_NOT_PERMITTED] = "not_permitted",
+	[AUTH_CERT_AMBIGUOUS] = "certificate_ambiguous", [AUTH_NOT_BOTH] = "not_both",    [AUTH_TWO_NAMES] = "two_names",
+	[AUTH_NOT_PERMITTED] = "not_permitted",
 };
 
 struct auth {
@@ -121,6 +122,8 @@ static int refuse_failure(struct auth *a, const struct grpc_request *rq, enum au
 		[AUTH_EXPIRED] = "the token is not known, or has expired",
 		[AUTH_CERT_UNKNOWN] = "the certificate names nobody who is known here",
 		[AUTH_CERT_AMBIGUOUS] = "the certificate names more than one who is known here",
+		[AUTH_NOT_BOTH] = "this server wants both: a certificate, and `authorization: Bearer TOKEN` of the same name",
+		[AUTH_TWO_NAMES] = "the token and the certificate stand for different names",
 	};
 	char text[200];
 	a->stats.failures[why]++;
@@ -157,21 +160,21 @@ static const char *behind(const char *text, const char *prefix)
 /* What a certificate stands for where no line says so: one reference, the caller's. */
 static struct principal *built_in(const struct stream_peer *peer)
 {
-	const char *name = peer->n_sans ? peer->sans[0] : NULL;
+	const char *san = peer->n_sans ? peer->sans[0] : NULL;
 	const char *client = NULL;
-	for (size_t i = 0; i < peer->n_sans && !client; i++)
-		client = behind(peer->sans[i], CLIENT_URI);
 	for (size_t i = 0; i < peer->n_sans; i++)
 		if (behind(peer->sans[i], WORKER_URI))
-			name = peer->sans[i];
-	name = client ? client : name;
-	if (!name)
+			san = peer->sans[i];
+	for (size_t i = 0; i < peer->n_sans && !client; i++)
+		if ((client = behind(peer->sans[i], CLIENT_URI)))
+			san = peer->sans[i];
+	if (!san)
 		return NULL;
 	struct principal *p = xcalloc(1, sizeof(*p));
 	p->refs = 1;
 	p->is_cert = true;
-	p->id = xstrdup(name);
-	p->name = xstrdup(name);
+	p->id = xstrdup(san); /* by which a line for it is found, once there are some */
+	p->name = xstrdup(client ? client : san);
 	p->roles = client ? ROLE_ADMIN : ROLE_WORKER;
 	return p;
 }
@@ -270,19 +273,53 @@ static bool has_certificate(const struct stream_peer *peer)
 	return peer->tls && peer->cert_not_after_wall_us;
 }
 
-/* 0 with who it is; NULL: nobody in particular, who may everything. */
-static int identify(struct auth *a, const struct grpc_request *rq, struct principal **ret, enum auth_failure *ret_why)
+/* What a call showed, and who may what it shows: one reference each, or NULL. */
+struct shown {
+	struct principal *who, *token, *cert;
+};
+
+static void shown_done(struct shown *s)
 {
-	*ret = NULL;
+	principal_unref(s->who);
+	principal_unref(s->token);
+	principal_unref(s->cert);
+}
+
+/* Of a worker's certificate the name is its id too. */
+static bool same_name(const struct principal *token, const struct principal *cert)
+{
+	const char *worker = behind(cert->id, WORKER_URI);
+	return strcmp(token->name, cert->name) == 0 || (worker && strcmp(token->name, worker) == 0);
+}
+
+static int identify_both(struct auth *a, const struct grpc_request *rq, struct shown *ret, enum auth_failure *ret_why)
+{
+	*ret_why = AUTH_NOT_BOTH;
+	if (!rq->n_authorization || !has_certificate(rq->peer) || of_token(a, rq->authorization, &ret->token, ret_why) ||
+	    of_certificate(a, rq->peer, &ret->cert, ret_why))
+		return -1;
+	*ret_why = AUTH_TWO_NAMES;
+	if (!same_name(ret->token, ret->cert))
+		return -1;
+	ret->who = principal_both(ret->token, ret->cert);
+	return 0;
+}
+
+/* 0 with who it is; NULL: nobody in particular, who may everything.  To be given back in any case. */
+static int identify(struct auth *a, const struct grpc_request *rq, struct shown *ret, enum auth_failure *ret_why)
+{
+	*ret = (struct shown){ 0 };
 	*ret_why = AUTH_SHOWN_TWICE;
 	if (!a->tokens && !has_certificate(rq->peer))
 		return 0;
 	if (rq->n_authorization > 1)
 		return -1;
+	if (a->cfg.both)
+		return identify_both(a, rq, ret, ret_why);
 	if (rq->n_authorization && a->tokens)
-		return of_token(a, rq->authorization, ret, ret_why);
+		return of_token(a, rq->authorization, &ret->who, ret_why);
 	if (has_certificate(rq->peer))
-		return of_certificate(a, rq->peer, ret, ret_why);
+		return of_certificate(a, rq->peer, &ret->who, ret_why);
 	*ret_why = AUTH_NOTHING_SHOWN;
 	return -1;
 }
@@ -301,12 +338,15 @@ static int64_t earlier(int64_t a, int64_t b)
 	return !a ? b : !b ? a : min_i64(a, b);
 }
 
-static struct auth_call *call_new(const struct grpc_request *rq, const struct access_row *row, struct principal *who, bool by_token)
+/* Takes over what was shown. */
+static struct auth_call *call_new(const struct grpc_request *rq, const struct access_row *row, const struct shown *s)
 {
 	struct auth_call *c = xcalloc(1, sizeof(*c));
+	struct principal *who = s->who;
 	c->who = who;
+	c->token = s->token;
+	c->cert = s->cert;
 	c->row = row;
-	c->by_token = by_token;
 	c->cert_ends_wall_us = who && has_certificate(rq->peer) ? rq->peer->cert_not_after_wall_us : 0;
 	c->ends_wall_us = earlier(who ? who->ends_wall_us : 0, c->cert_ends_wall_us);
 	snprintf(c->peer, sizeof(c->peer), "%s", rq->peer->address);
@@ -329,28 +369,30 @@ static int refuse_host(struct auth *a, const struct grpc_request *rq, struct ref
 int auth_begin(struct auth *a, const struct grpc_request *rq, struct auth_call **ret_call, struct refusal *ret_r)
 {
 	const struct access_row *row = access_find(rq->method->path);
-	struct principal *who = NULL;
+	struct shown s = { 0 };
 	enum auth_failure why;
 	*ret_call = NULL;
 	if (!row)
 		return refuse(ret_r, STATUS_PERMISSION_DENIED, NULL, "nobody may call this: the server has no rule for it");
 	if (!(row->who & ACCESS_ANYONE) && !((row->who & ACCESS_SHOWN) && a->cfg.open_reflection)) {
-		if (identify(a, rq, &who, &why))
+		if (identify(a, rq, &s, &why)) {
+			shown_done(&s);
 			return refuse_failure(a, rq, why, ret_r);
-		if (!who && refuse_host(a, rq, ret_r))
+		}
+		if (!s.who && refuse_host(a, rq, ret_r))
 			return -1;
-		if (who && !access_allows(row, who->roles)) {
-			int rc = refuse_role(a, rq, who, row->who, ret_r);
-			struct auth_call *c = row->changes && a->audit ? call_new(rq, row, who, false) : NULL;
+		if (s.who && !access_allows(row, s.who->roles)) {
+			int rc = refuse_role(a, rq, s.who, row->who, ret_r);
+			struct auth_call *c = row->changes && a->audit ? call_new(rq, row, &s) : NULL;
 			if (c)
 				auth_end(a, c, STATUS_PERMISSION_DENIED);
 			else
-				principal_unref(who);
+				shown_done(&s);
 			return rc;
 		}
 	}
-	if (who || (row->changes && a->audit))
-		*ret_call = call_new(rq, row, who, rq->n_authorization && a->tokens);
+	if (s.who || (row->changes && a->audit))
+		*ret_call = call_new(rq, row, &s);
 	return 0;
 }
 
@@ -369,40 +411,51 @@ void auth_end(struct auth *a, struct auth_call *c, enum status_code code)
 		};
 		audit_add(a->audit, &line);
 	}
-	principal_unref(c->who);
+	shown_done(&(struct shown){ c->who, c->token, c->cert });
 	free(c);
 }
 
 int auth_may(struct auth *a, const struct grpc_request *rq, unsigned roles, struct refusal *ret_r)
 {
-	struct principal *who;
+	struct shown s;
 	enum auth_failure why;
-	if (identify(a, rq, &who, &why))
-		return refuse_failure(a, rq, why, ret_r);
-	int rc = !who ? refuse_host(a, rq, ret_r) :
-		 who->roles & (roles | ROLE_ADMIN) ? 0 : refuse_role(a, rq, who, roles, ret_r);
-	principal_unref(who);
+	int rc = identify(a, rq, &s, &why);
+	if (rc)
+		rc = refuse_failure(a, rq, why, ret_r);
+	else if (!s.who)
+		rc = refuse_host(a, rq, ret_r);
+	else if (!(s.who->roles & (roles | ROLE_ADMIN)))
+		rc = refuse_role(a, rq, s.who, roles, ret_r);
+	shown_done(&s);
 	return rc;
+}
+
+/* What the file says of `was` now is what it said then. */
+static bool entry_stays(const struct tokens *t, const struct principal *was, int64_t *ret_ends_wall_us)
+{
+	*ret_ends_wall_us = 0;
+	if (was->is_cert && !t->n_certs)
+		return !was->line; /* else the last of the file's lines for certificates has gone */
+	const struct principal *now = was->is_cert ? tokens_find_cert(t, was->id) : tokens_find(t, was->id);
+	if (!now || (!was->is_cert && !token_same_digest(now->digest, was->digest)))
+		return false;
+	struct principal named = *now;
+	if (!named.name) /* by the certificate, which is the same */
+		named.name = was->name;
+	*ret_ends_wall_us = now->ends_wall_us;
+	return principal_same(&named, was);
 }
 
 /* What let it in lets it in still, with the same rights. */
 static bool still_known(const struct auth *a, struct auth_call *c)
 {
-	const struct principal *now;
+	int64_t ends, cert_ends = 0;
 	if (!a->tokens)
 		return true;
-	if (!c->by_token && !a->tokens->n_certs)
-		return !c->who->line; /* else the last of the file's lines for certificates has gone */
-	now = c->by_token ? tokens_find(a->tokens, c->who->id) : tokens_find_cert(a->tokens, c->who->id);
-	if (!now)
+	if (!entry_stays(a->tokens, c->token ? c->token : c->who, &ends) || (c->cert && !entry_stays(a->tokens, c->cert, &cert_ends)))
 		return false;
-	if (c->by_token && !token_same_digest(now->digest, c->who->digest))
-		return false;
-	c->ends_wall_us = earlier(now->ends_wall_us, c->cert_ends_wall_us);
-	struct principal named = *now;
-	if (!named.name) /* by the certificate, which is the same */
-		named.name = c->who->name;
-	return principal_same(&named, c->who);
+	c->ends_wall_us = earlier(earlier(ends, cert_ends), c->cert_ends_wall_us);
+	return true;
 }
 
 bool auth_check(struct auth *a, struct auth_call *c, int64_t wall_us, struct refusal *ret_r)

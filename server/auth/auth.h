@@ -2,7 +2,8 @@
  *
  * Without a tokens file, who shows no verified certificate may everything, as nobody in particular: the listeners see to it that
  * such a peer is on this machine (server/config.c).  Of certificates, unless the file has `cert` lines: reins:client:NAME is an
- * admin called NAME, any other a worker.
+ * admin called NAME, any other a worker.  Where both are wanted the token says who it is, and the certificate must stand for the
+ * same name.
  *
  * Asked when a call's headers have come, before its body.  Secrets are compared by their SHA-256, in constant time, and are
  * never logged. */
@@ -23,6 +24,7 @@ struct auth_config {
 	struct loop *loop;
 	const char *tokens_file;  /* NULL: none */
 	bool certificates;        /* some listener asks for them */
+	bool both;                /* a call takes a token and a certificate, of one name, and may what both may */
 	bool open_reflection;     /* rows that are `shown` need nobody known */
 	const char *const *hosts; /* names of this server beside its own, see host.h */
 	size_t n_hosts;
@@ -40,8 +42,8 @@ int auth_reopen_audit(struct auth *a, char *ret_err, size_t cap) MUST_CHECK;
 /* A call, while it lives. */
 struct auth_call {
 	struct principal *who;  /* NULL: nobody in particular */
+	struct principal *token, *cert; /* where both are wanted: whose rights together `who` has; else NULL */
 	const struct access_row *row;
-	bool by_token;
 	int64_t ends_wall_us;   /* of what was shown; 0: never */
 	int64_t cert_ends_wall_us;
 	char peer[64];
@@ -67,6 +69,8 @@ enum auth_failure {
 	AUTH_EXPIRED,
 	AUTH_CERT_UNKNOWN,
 	AUTH_CERT_AMBIGUOUS,
+	AUTH_NOT_BOTH,
+	AUTH_TWO_NAMES,
 	AUTH_NOT_PERMITTED,
 	AUTH_FAILURES
 };

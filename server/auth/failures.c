@@ -1,3 +1,5 @@
+/* A leaky bucket for each address, in a table of fixed size: an address has FAILURES_WAYS places, and takes that of the one heard of
+ * least. */
 #include "server/auth/failures.h"
 #include "common/base/hash.h"
 

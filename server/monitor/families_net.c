@@ -24,6 +24,27 @@ static void connections(struct exposition *x, const struct grpc_server_stats *s)
 	exposition_one(x, "reins_rpc_sent_bytes_total", COUNTER, "Bytes to them.", s->bytes_out);
 }
 
+static void bodies(struct exposition *x, const struct grpc_server_stats *s, int64_t limit)
+{
+	static const char *const of[GRPC_BODIES] = { [GRPC_BODIES_CALLS] = "calls", [GRPC_BODIES_SESSIONS] = "sessions" };
+	static const char *const causes[GRPC_BODY_CAUSES] = {
+		[GRPC_BODY_TOO_LARGE] = "message_too_large", [GRPC_BODY_CONNECTION] = "connection", [GRPC_BODY_SERVER] = "calls",
+		[GRPC_BODY_SESSIONS] = "sessions",           [GRPC_BODY_STOPPED] = "stopped_coming",
+	};
+	char labels[64];
+	exposition_family(x, "reins_rpc_body_bytes", GAUGE, "Of requests whose rest is waited for, over all connections.");
+	for (size_t i = 0; i < GRPC_BODIES; i++) {
+		snprintf(labels, sizeof(labels), "of=\"%s\"", of[i]);
+		exposition_int(x, labels, s->body_bytes[i]);
+	}
+	exposition_one(x, "reins_rpc_body_bytes_limit", GAUGE, "Above it, of either, the one goes that was waited for the longest.", limit);
+	exposition_family(x, "reins_rpc_refused_bodies_total", COUNTER, "Requests refused while they came, by cause.");
+	for (size_t i = 0; i < GRPC_BODY_CAUSES; i++) {
+		snprintf(labels, sizeof(labels), "cause=\"%s\"", causes[i]);
+		exposition_int(x, labels, s->refused_bodies[i]);
+	}
+}
+
 static void handshakes(struct exposition *x, const struct listener_stats *s)
 {
 	exposition_one(x, "reins_tls_handshakes_in_flight", GAUGE, "TLS handshakes that go on.", s->handshaking);
@@ -166,6 +187,7 @@ void families_net(struct exposition *x, const struct monitor *m)
 	struct grpc_server_stats s;
 	grpc_server_stats(m->grpc, &s);
 	connections(x, &s);
+	bodies(x, &s, m->body_limit);
 	handshakes(x, &s.listeners);
 	calls(x, m->grpc, &s);
 	http1(x, m->http1);

@@ -20,6 +20,7 @@ struct monitor {
 	struct grpc_server *grpc;
 	struct http1_server *http1;
 	bool open_metrics; /* for who is not known, too */
+	int64_t body_limit; /* as the gRPC server has it */
 	/* private */
 	struct buf text; /* of /metrics */
 	struct counts counts;

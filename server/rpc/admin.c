@@ -1,7 +1,5 @@
 /* GetServerInfo: what people ask about the master itself. */
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"

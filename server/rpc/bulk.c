@@ -69,6 +69,8 @@ void bulk_on_end(struct grpc_call *call, bool finished)
 	if (!b)
 		return;
 	b->search.call = NULL;
+	if (b->searching && search_cancel(&b->search))
+		b->searching = false;
 	if (!b->searching && !b->waiting)
 		bulk_free(b);
 }

@@ -1,3 +1,4 @@
+/* Positions as sorted arrays, and their text, which is checked byte by byte: it comes from clients. */
 #include "server/rpc/cursor.h"
 
 #include <errno.h>

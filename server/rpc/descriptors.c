@@ -1,3 +1,4 @@
+/* Reads the set by the fields of descriptor.proto; what is nested is followed to a depth. */
 #include "server/rpc/descriptors.h"
 
 #include <errno.h>

@@ -108,6 +108,14 @@ int filter_parse(const Reins__V1__TaskFilter *f, struct filter *ret, struct refu
 	return 0;
 }
 
+int filter_view(Reins__V1__TaskView view, bool *ret_full, struct refusal *r)
+{
+	if (view < REINS__V1__TASK_VIEW__TASK_VIEW_UNSPECIFIED || view > REINS__V1__TASK_VIEW__TASK_VIEW_FULL)
+		return refuse(r, STATUS_INVALID_ARGUMENT, "view", "view: %d; TASK_VIEW_BASIC and TASK_VIEW_FULL are known", (int)view);
+	*ret_full = view == REINS__V1__TASK_VIEW__TASK_VIEW_FULL;
+	return 0;
+}
+
 void filter_done(struct filter *f)
 {
 	label_selector_done(&f->labels);

@@ -22,6 +22,8 @@ struct filter {
 /* 0, or -1 with INVALID_ARGUMENT that names the field under "filter.".  *ret points into *f, and is filter_done's in any case. */
 int filter_parse(const Reins__V1__TaskFilter *f, struct filter *ret, struct refusal *ret_refusal) MUST_CHECK;
 void filter_done(struct filter *f);
+/* What of each task is asked for. -1: INVALID_ARGUMENT. */
+int filter_view(Reins__V1__TaskView view, bool *ret_full, struct refusal *ret_refusal) MUST_CHECK;
 /* It says nothing: all tasks match. */
 bool filter_is_empty(const struct filter *f);
 /* The conditions of a search, which points into *f. */

@@ -17,6 +17,7 @@ struct get_call {
 	struct rpc *rpc;
 	struct grpc_call *call; /* NULL once it is over */
 	struct store_get get;
+	struct rpc_read large; /* while it has what was read */
 	struct store_cancel cancel;
 	struct store_retry retry;
 	char *words; /* of the cancel, owned */
@@ -38,6 +39,7 @@ static void get_free(struct get_call *g)
 	list_remove(&g->parked.node);
 	loop_timer_stop(&g->timer);
 	store_op_done_fields(&g->get.op);
+	rpc_read_end(g->rpc, &g->large);
 	if (g->retry.op.kind == STORE_RETRY)
 		store_op_done_fields(&g->retry.op);
 	free(g->words);
@@ -53,6 +55,8 @@ static void get_over(struct get_call *g)
 	if (g->call)
 		grpc_call_set_user(g->call, NULL);
 	g->call = NULL;
+	if (rpc_read_cancel(g->rpc, &g->large))
+		g->reading = false;
 	if (!g->reading)
 		get_free(g);
 }
@@ -138,6 +142,7 @@ static void on_read(struct store_op *op)
 		g->then = NULL;
 		if (rpc_must(g->call, g->get.ret_task.owner, RPC_CHANGE)) {
 			store_op_done_fields(op);
+			rpc_read_end(g->rpc, &g->large);
 			rpc_store_end(g->call);
 			then(g);
 			return;
@@ -147,6 +152,7 @@ static void on_read(struct store_op *op)
 		rpc_refuse_state(g->call, &g->get.id, state, "task_id", "task_id: the task is %s already", state);
 	} else if (!store_state_is_final(g->get.ret_task.state) && now < g->wait_until_mono_ns) {
 		store_op_done_fields(op);
+		rpc_read_end(g->rpc, &g->large);
 		rpc_store_end(g->call);
 		if (g->again) {
 			read_task(g);
@@ -165,6 +171,12 @@ static void on_read(struct store_op *op)
 	get_over(g);
 }
 
+static void begin_read(struct rpc_read *r)
+{
+	struct get_call *g = container_of(r, struct get_call, large);
+	store_submit(engine_store(g->rpc->engine), &g->get.op);
+}
+
 static void read_task(struct get_call *g)
 {
 	struct uuid id = g->get.id;
@@ -178,7 +190,7 @@ static void read_task(struct get_call *g)
 	if (g->wait_until_mono_ns && !g->waiter.head)
 		engine_wait(g->rpc->engine, &g->waiter, &id);
 	rpc_store_begin(g->call, false);
-	store_submit(engine_store(g->rpc->engine), &g->get.op);
+	rpc_read_begin(g->rpc, &g->large, g->call);
 }
 
 static void on_news(struct engine_waiter *w)
@@ -209,6 +221,7 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 	g->get.op.kind = STORE_GET; /* for store_op_done_fields */
 	g->metrics.op.kind = STORE_METRICS_READ;
 	g->get.id = *id;
+	g->large = (struct rpc_read){ .weight = READ_WEIGHT_TASK, .begin = begin_read };
 	g->waiter.wake = on_news;
 	list_init(&g->waiter.node);
 	list_init(&g->parked.node);

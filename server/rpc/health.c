@@ -9,7 +9,6 @@
  * it reads again, not all that it missed. */
 #include "server/rpc/health.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"

@@ -1,7 +1,5 @@
 /* ListTasks: newest first, by keyset: a page token names the last id looked at, so that tasks which come and go
  * neither skip nor repeat others. */
-#include <stdio.h>
-#include <string.h>
 
 #include "common/pb/pb.h"
 #include "reins/v1/task_service.pb-c.h"
@@ -38,7 +36,7 @@ void list_on_end(struct grpc_call *call, bool finished)
 	if (!l)
 		return;
 	l->search.call = NULL;
-	if (!l->searching)
+	if (!l->searching || search_cancel(&l->search))
 		list_free(l);
 }
 
@@ -97,10 +95,9 @@ static int parse(struct list_call *l, struct refusal *r)
 	if (req->page_size < 0 || req->page_size > PAGE_MAX)
 		return refuse(r, STATUS_INVALID_ARGUMENT, "page_size", "page_size: %d; 1 to 1000 are allowed, 0 means 100",
 			      req->page_size);
-	if (filter_parse(req->filter, &s->filter, r))
+	if (filter_view(req->view, &s->full, r) || filter_parse(req->filter, &s->filter, r))
 		return -1;
 	s->want = req->page_size ? req->page_size : PAGE_DEFAULT;
-	s->full = req->view == REINS__V1__TASK_VIEW__TASK_VIEW_FULL;
 	l->fingerprint = filter_fingerprint(&s->filter, 0);
 	return filter_token_parse(req->page_token, TOKEN_PREFIX, l->fingerprint, &s->after, &s->last, r);
 }

@@ -1,3 +1,4 @@
+/* What the store's search does for lists, for one task in memory. */
 #include "server/rpc/match.h"
 
 #include <stdlib.h>

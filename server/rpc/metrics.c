@@ -1,6 +1,5 @@
 /* ReadMetrics: a page of one attempt's points.  The task is read first: an attempt that had ended before its points were
  * read has no more. */
-#include <stdio.h>
 #include <string.h>
 
 #include "common/pb/pb.h"
@@ -21,6 +20,7 @@ struct metrics_call {
 	Reins__V1__ReadMetricsRequest *req;
 	int32_t attempt;
 	bool ended, reading;
+	struct rpc_read large;
 	struct store_get get;
 	struct store_metrics_read read;
 };
@@ -29,6 +29,7 @@ static void metrics_free(struct metrics_call *m)
 {
 	store_op_done_fields(&m->get.op);
 	store_op_done_fields(&m->read.op);
+	rpc_read_end(m->rpc, &m->large);
 	if (m->call)
 		grpc_call_set_user(m->call, NULL);
 	pb_free(m->req);
@@ -42,7 +43,7 @@ void metrics_on_end(struct grpc_call *call, bool finished)
 		return;
 	grpc_call_set_user(call, NULL);
 	m->call = NULL;
-	if (!m->reading)
+	if (!m->reading || rpc_read_cancel(m->rpc, &m->large))
 		metrics_free(m);
 }
 
@@ -183,6 +184,12 @@ static bool check(struct grpc_call *call, const Reins__V1__ReadMetricsRequest *r
 	return false;
 }
 
+static void begin_read(struct rpc_read *r)
+{
+	struct metrics_call *m = container_of(r, struct metrics_call, large);
+	store_submit(engine_store(m->rpc->engine), &m->get.op);
+}
+
 void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 {
 	Reins__V1__ReadMetricsRequest *req = rpc_unpack(call, &reins__v1__read_metrics_request__descriptor, data, len);
@@ -206,6 +213,7 @@ void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m->read.op.kind = STORE_METRICS_READ; /* for store_op_done_fields */
 	m->reading = true;
 	grpc_call_set_user(call, m);
+	m->large = (struct rpc_read){ .weight = READ_WEIGHT_TASK, .begin = begin_read };
 	rpc_store_begin(m->call, false);
-	store_submit(engine_store(m->rpc->engine), &m->get.op);
+	rpc_read_begin(m->rpc, &m->large, m->call);
 }

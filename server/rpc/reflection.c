@@ -4,7 +4,6 @@
  * A file comes with those that it imports, each once per stream; the one asked for always comes. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/pb/pb.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"

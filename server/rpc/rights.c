@@ -133,17 +133,27 @@ void rpc_target(struct grpc_call *call, const char *fmt, ...)
 
 /* ---- workers ---- */
 
+static bool says_id(const struct principal *p, const char *worker, char *ret_text, size_t cap)
+{
+	if (principal_is_worker(p, worker))
+		return true;
+	snprintf(ret_text, cap, "\"%.100s\" may work as %.100s, not as \"%.100s\"", p->name, p->worker, worker);
+	return false;
+}
+
 static bool has_id(const struct grpc_call *call, const char *worker, char *ret_text, size_t cap)
 {
 	const struct stream_peer *peer = grpc_call_peer(call);
-	const struct principal *p = who_of(call);
+	const struct auth_call *c = grpc_call_caller(call);
+	const struct principal *p = c ? c->who : NULL, *cert = c ? c->cert : NULL;
 	char named[128];
-	if (p && p->worker) {
-		if (principal_is_worker(p, worker))
-			return true;
-		snprintf(ret_text, cap, "\"%.100s\" may work as %.100s, not as \"%.100s\"", p->name, p->worker, worker);
+	if (p && p->worker && !says_id(p, worker, ret_text, cap))
 		return false;
-	}
+	if (p && p->worker && !cert)
+		return true;
+	/* Where both are wanted both must say so. */
+	if (cert && cert->worker)
+		return says_id(cert, worker, ret_text, cap);
 	/* An admin's token says nothing of workers: with a certificate it is that which counts. */
 	if (worker_cert_allows(peer, worker))
 		return true;

@@ -44,7 +44,7 @@ const struct grpc_method rpc_methods[] = {
 	{ .path = TASKS "WatchTasks", .shape = GRPC_SERVER_STREAM, .on_request = watch_on_request,
 	  .on_writable = watch_on_writable, .on_end = watch_on_end },
 	{ .path = TASKS "ReadMetrics", .shape = GRPC_UNARY, .safe = true, .on_request = metrics_on_request, .on_end = metrics_on_end },
-	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .on_start = worker_on_start, .on_message = worker_on_message,
+	{ .path = WORKERS "Session", .shape = GRPC_BIDI, .apart = true, .on_start = worker_on_start, .on_message = worker_on_message,
 	  .on_half_close = worker_on_half_close, .on_writable = worker_on_writable, .on_end = worker_on_end },
 	{ .path = ADMIN "GetServerInfo", .shape = GRPC_UNARY, .safe = true, .on_request = info_on_request },
 	{ .path = ADMIN "ListWorkers", .shape = GRPC_UNARY, .safe = true, .on_request = workers_on_request, .on_end = workers_on_end },
@@ -218,6 +218,7 @@ void rpc_init(struct rpc *rpc)
 	map_init(&rpc->follows);
 	progress_init(&rpc->left);
 	rights_init(rpc);
+	reads_init(rpc);
 	health_init(rpc);
 	/* Ours, and a test reads it through. */
 	if (descriptors_init(&rpc->protos, reins_descriptor_set, reins_descriptor_set_len))
@@ -227,9 +228,11 @@ void rpc_init(struct rpc *rpc)
 void rpc_done(struct rpc *rpc)
 {
 	watch_free(rpc->watch);
+	watch_news_free(rpc->news);
 	health_done(rpc);
 	progress_done(&rpc->left);
 	rights_done(rpc);
+	reads_done(rpc);
 }
 
 void rpc_drain(struct rpc *rpc)

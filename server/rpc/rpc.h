@@ -10,6 +10,7 @@
 #include "server/rpc/descriptors.h"
 #include "server/rpc/health.h"
 #include "server/rpc/progress.h"
+#include "server/rpc/reads.h"
 #include "server/rpc/rpc_limits.h"
 
 struct rpc {
@@ -29,8 +30,10 @@ struct rpc {
 	int64_t held_bytes;    /* of logs, metrics and outcomes of all sessions, that wait for the store */
 	int64_t windows;       /* what sessions were told that they may have on the way */
 	struct list parked;    /* struct rpc_parked */
+	struct rpc_reads reads;
 	struct map follows;    /* follow.c */
 	struct watch *watch;   /* watch.c; NULL: nobody has watched yet */
+	struct watch_news *news; /* watch_news.c; NULL: there were none yet */
 	struct progress left;  /* of streams that have ended */
 	struct health health;
 	struct descriptors protos; /* what reflection tells */
@@ -150,6 +153,10 @@ void watch_on_end(struct grpc_call *call, bool finished);
 int watch_count(const struct watch *watch);
 /* After all of them have ended. NULL-safe. */
 void watch_free(struct watch *watch);
+/* The attempt has new points in the store: those who watch are told, within a second or so. */
+void watch_news(struct rpc *rpc, const struct core_attempt *at);
+/* The store is gone, and nothing of it on its way. NULL-safe. */
+void watch_news_free(struct watch_news *w);
 void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len);
 void metrics_on_end(struct grpc_call *call, bool finished);
 void health_on_check(struct grpc_call *call, const uint8_t *data, size_t len);

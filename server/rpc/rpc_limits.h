@@ -17,6 +17,7 @@ struct rpc_limits {
 	int64_t watch_patience_ns; /* that one may take nothing for, while there is more */
 	int64_t tasks_per_submit;  /* 10,000 */
 	int64_t held_bytes;        /* what all workers' logs, metrics and outcomes may hold while they wait for the store; 0: no limit */
+	int64_t buffer_bytes;      /* of all buffers: beyond it no large answer is begun; 0: no limit */
 };
 
 #define RPC_NAME_MAX 255

@@ -1,7 +1,6 @@
 /* The steps of a search: which rows next, how many to look at, and when it ends. */
 #include "server/rpc/search.h"
 
-#include <string.h>
 
 #include "common/loop/loop.h"
 
@@ -14,6 +13,7 @@ static void step(struct search *s);
 
 static void finish(struct search *s, const struct store_op *failed)
 {
+	rpc_read_end(s->rpc, &s->large); /* another begins when this one is answered */
 	s->done(s, failed);
 }
 
@@ -67,12 +67,25 @@ static void step(struct search *s)
 	store_submit(engine_store(s->rpc->engine), &o->op);
 }
 
+static void begin(struct rpc_read *r)
+{
+	struct search *s = container_of(r, struct search, large);
+	s->until_mono_ns = loop_now_mono_ns(s->rpc->loop) + SEARCH_NS;
+	step(s);
+}
+
 void search_begin(struct search *s)
 {
 	s->got = 0;
-	s->until_mono_ns = loop_now_mono_ns(s->rpc->loop) + SEARCH_NS;
 	s->step = (struct store_list){ .scan = max_i64(SCAN_FIRST, 2 * (int64_t)s->want) };
-	step(s);
+	s->large = (struct rpc_read){ .weight = s->bare ? READ_WEIGHT_TASK : READ_WEIGHT_PAGE, .begin = begin };
+	rpc_store_begin(s->call, false);
+	rpc_read_begin(s->rpc, &s->large, s->call);
+}
+
+bool search_cancel(struct search *s)
+{
+	return rpc_read_cancel(s->rpc, &s->large);
 }
 
 void search_done(struct search *s)

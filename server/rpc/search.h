@@ -23,12 +23,15 @@ struct search {
 	/* out */
 	bool more;              /* below `last` */
 	/* private */
+	struct rpc_read large;
 	struct store_list step;
 	int32_t got;
 	int64_t until_mono_ns;
 };
 
 void search_begin(struct search *s);
+/* Its call is over. True: it had not begun, and `done` is not called. */
+bool search_cancel(struct search *s);
 void search_done(struct search *s); /* not between search_begin and done */
 
 #endif

@@ -83,10 +83,77 @@ static int hello_before(struct session *s, const Reins__V1__Hello *m)
 	return 0;
 }
 
+/* What must be so before anything of it is taken. */
+static int hello_form(struct session *s, const Reins__V1__Hello *m)
+{
+	if (m->slots < 1 || m->slots > SLOTS_MAX)
+		return session_bad_message(s, "hello.slots: not from 1 to 10000");
+	if (m->n_queues > NAMES_MAX)
+		return session_bad_message(s, "hello.queues: more than 1000");
+	if (m->n_handlers > NAMES_MAX)
+		return session_bad_message(s, "hello.handlers: more than 1000");
+	if (m->n_labels > RPC_LABELS_MAX)
+		return session_bad_message(s, "hello.labels: more than 64");
+	for (size_t i = 0; i < m->n_labels; i++)
+		if (!spec_label_ok(m->labels[i]->key, m->labels[i]->value))
+			return session_bad_message(s, "hello.labels: a key is not of 1 to 63 bytes of [A-Za-z0-9._/-], or a value "
+						   "is longer than 255 bytes");
+	return 0;
+}
+
+/* That this is the store whose attempts it holds. */
+static int hello_store(struct session *s, const Reins__V1__Hello *m)
+{
+	const char *store_id = engine_store_id(s->rpc->engine);
+	if (!engine_holds_sessions(s->rpc->engine)) { /* what the worker holds may be of another store than this one */
+		session_end_away(s);
+		return -1;
+	}
+	if (!*m->store_id || strcmp(m->store_id, store_id) == 0)
+		return 0;
+	session_end(s, STATUS_DATA_LOSS, "this master's store is %s; the worker holds attempts of store %s", store_id, m->store_id);
+	return -1;
+}
+
+static int hello_capacity(struct session *s, const Reins__V1__Hello *m)
+{
+	struct core_event *ev = s->hello;
+	Reins__V1__Resources *r = m->resources;
+	ev->hello.capacity.slots = m->slots;
+	if (!r)
+		return 0;
+	if (r->cpu_millis < 0 || r->memory_bytes < 0 || r->gpus < 0)
+		return session_bad_message(s, "hello.resources: below 0");
+	if (spec_custom_fault(r, 0))
+		return session_bad_message(s, "hello.resources.custom: at most 16 names with counts from 0 to 2^62");
+	ev->hello.capacity.have = (struct core_need){
+		.memory_bytes = r->memory_bytes,
+		.cpu_millis = (int32_t)min_i64(r->cpu_millis, INT32_MAX),
+		.gpus = r->gpus,
+	};
+	if (spec_custom_text(r, &s->custom)) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		return -1;
+	}
+	ev->hello.capacity.custom = s->custom;
+	return 0;
+}
+
+static int hello_names(struct session *s, const Reins__V1__Hello *m)
+{
+	struct core_event *ev = s->hello;
+	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
+	if (ev->hello.n_queues < m->n_queues)
+		return session_bad_message(s, "hello.queues: not a queue's name");
+	s->handlers = copy_names(m->handlers, m->n_handlers, &ev->hello.n_handlers);
+	if (ev->hello.n_handlers < m->n_handlers)
+		return session_bad_message(s, "hello.handlers: not 1 to 255 bytes of [A-Za-z0-9._/-]");
+	return 0;
+}
+
 static int hello_first(struct session *s, const Reins__V1__Hello *m)
 {
 	struct core_event *ev = s->hello = s->hello ? s->hello : xcalloc(1, sizeof(*ev));
-	const char *store_id = engine_store_id(s->rpc->engine);
 	if (m->protocol != 1)
 		return session_bad_message(s, "hello.protocol: this server speaks version 1");
 	if (!spec_name_ok(m->worker_id))
@@ -98,55 +165,12 @@ static int hello_first(struct session *s, const Reins__V1__Hello *m)
 		return -1;
 	if (parse_instance(m->instance, ev->hello.instance))
 		return session_bad_message(s, "hello.instance: not 32 hex digits");
-	if (m->slots < 1 || m->slots > SLOTS_MAX)
-		return session_bad_message(s, "hello.slots: not from 1 to 10000");
-	if (m->n_queues > NAMES_MAX)
-		return session_bad_message(s, "hello.queues: more than 1000");
-	if (m->n_handlers > NAMES_MAX)
-		return session_bad_message(s, "hello.handlers: more than 1000");
-	if (!engine_holds_sessions(s->rpc->engine)) { /* what the worker holds may be of another store than this one */
-		session_end_away(s);
+	if (hello_form(s, m) || hello_store(s, m) || hello_capacity(s, m) || hello_before(s, m) || hello_names(s, m))
 		return -1;
-	}
-	if (*m->store_id && strcmp(m->store_id, store_id) != 0) {
-		session_end(s, STATUS_DATA_LOSS, "this master's store is %s; the worker holds attempts of store %s", store_id,
-			    m->store_id);
-		return -1;
-	}
-	if (m->n_labels > RPC_LABELS_MAX)
-		return session_bad_message(s, "hello.labels: more than 64");
-	for (size_t i = 0; i < m->n_labels; i++)
-		if (!spec_label_ok(m->labels[i]->key, m->labels[i]->value))
-			return session_bad_message(s, "hello.labels: a key is not of 1 to 63 bytes of [A-Za-z0-9._/-], or a value "
-						   "is longer than 255 bytes");
-	ev->hello.capacity.slots = m->slots;
-	if (m->resources && (m->resources->cpu_millis < 0 || m->resources->memory_bytes < 0 || m->resources->gpus < 0))
-		return session_bad_message(s, "hello.resources: below 0");
-	if (m->resources)
-		ev->hello.capacity.have = (struct core_need){
-			.memory_bytes = m->resources->memory_bytes,
-			.cpu_millis = (int32_t)min_i64(m->resources->cpu_millis, INT32_MAX),
-			.gpus = m->resources->gpus,
-		};
-	if (m->resources && spec_custom_fault(m->resources, 0))
-		return session_bad_message(s, "hello.resources.custom: at most 16 names with counts from 0 to 2^62");
-	if (spec_custom_text(m->resources, &s->custom)) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
-		return -1;
-	}
-	ev->hello.capacity.custom = s->custom;
 	ev->hello.runs_commands = m->runs_commands;
 	ev->hello.enforces_lease = m->enforces_exclusive_lease;
 	ev->hello.in_process = m->tasks_die_with_process;
 	ev->hello.draining = s->paused = m->paused;
-	if (hello_before(s, m))
-		return -1;
-	s->queues = copy_names(m->queues, m->n_queues, &ev->hello.n_queues);
-	if (ev->hello.n_queues < m->n_queues)
-		return session_bad_message(s, "hello.queues: not a queue's name");
-	s->handlers = copy_names(m->handlers, m->n_handlers, &ev->hello.n_handlers);
-	if (ev->hello.n_handlers < m->n_handlers)
-		return session_bad_message(s, "hello.handlers: not 1 to 255 bytes of [A-Za-z0-9._/-]");
 	s->hello_begun = true;
 	return 0;
 }

@@ -4,7 +4,6 @@
  * Bounded: attempts with something on its way by twice the list's limit, their bytes by SESSION_HELD_MAX. */
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"

@@ -69,6 +69,8 @@ static void on_stored(struct store_op *op)
 		tell_lost(s, o);
 	else if (o->last && list_empty(&s->metrics_again)) /* else smaller numbers may still be missing */
 		session_log_metrics(s, &o->put.at, o->last);
+	if (op->result == STORE_OK && o->last && !o->put.ret_fenced)
+		watch_news(s->rpc, &o->put.at);
 	let_go(o);
 }
 

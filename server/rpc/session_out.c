@@ -1,7 +1,6 @@
 /* Messages to a worker.  What the engine says in one turn goes out together: all tasks in one Dispatch, all verdicts
  * in one OutcomeAck, all stops for one reason in one Stop. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/log/log.h"

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/name.h"
 #include "common/pb/pb.h"
 #include "server/store/labels.h"
 
@@ -16,29 +17,14 @@
 #define CUSTOM_MAX (INT64_C(1) << 62)
 #define MEMORY_MAX (INT64_C(1) << 48) /* of one task: what 10,000 of them ask for together can be counted */
 
-static bool name_char(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-	       c == '/' || c == '-';
-}
-
-static bool name_chars(const char *s, size_t max)
-{
-	size_t n = 0;
-	for (; s[n]; n++)
-		if (n == max || !name_char(s[n]))
-			return false;
-	return n > 0;
-}
-
 bool spec_name_ok(const char *s)
 {
-	return name_chars(s, RPC_NAME_MAX);
+	return name_is(s, strlen(s), RPC_NAME_MAX);
 }
 
 bool spec_label_ok(const char *key, const char *value)
 {
-	return name_chars(key, RPC_LABEL_KEY_MAX) && strlen(value) <= RPC_LABEL_VALUE_MAX;
+	return name_is(key, strlen(key), RPC_LABEL_KEY_MAX) && strlen(value) <= RPC_LABEL_VALUE_MAX;
 }
 
 const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least)
@@ -146,10 +132,7 @@ static int check_program(struct checker *c)
 	for (size_t i = 0; i < s->n_env; i++) {
 		const char *key = s->env[i]->key;
 		size_t len = strlen(key);
-		bool ok = len > 0 && !(key[0] >= '0' && key[0] <= '9');
-		for (size_t k = 0; k < len; k++)
-			ok = ok && name_char(key[k]) && key[k] != '.' && key[k] != '/' && key[k] != '-';
-		if (!ok)
+		if (!name_is(key, len, SIZE_MAX) || strcspn(key, "./-") < len || (key[0] >= '0' && key[0] <= '9'))
 			return invalid(c, "env", "a key is not of the form [A-Za-z_][A-Za-z0-9_]*");
 		if (strncmp(key, "REINS_", 6) == 0)
 			return invalid(c, "env", "a key begins with REINS_, which is kept for Reins itself");
@@ -171,7 +154,7 @@ static int check_maps(struct checker *c)
 	if (s->n_labels > RPC_LABELS_MAX)
 		return invalid(c, "labels", "more than 64 entries");
 	for (size_t i = 0; i < s->n_labels; i++) {
-		if (!name_chars(s->labels[i]->key, RPC_LABEL_KEY_MAX))
+		if (!name_is(s->labels[i]->key, strlen(s->labels[i]->key), RPC_LABEL_KEY_MAX))
 			return invalid(c, "labels", "a key is not of 1 to 63 bytes of [A-Za-z0-9._/-]");
 		if (strlen(s->labels[i]->value) > RPC_LABEL_VALUE_MAX)
 			return invalid(c, "labels", "a value is longer than 255 bytes");

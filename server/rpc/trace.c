@@ -1,3 +1,4 @@
+/* A traceparent of the headers is in the spec only while that is packed; it is found again in the bytes, without unpacking. */
 #include "server/rpc/trace.h"
 
 #include <string.h>

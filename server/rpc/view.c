@@ -1,3 +1,4 @@
+/* A store's task as the message Task.  What is large is not copied: the spec's bytes are put behind the rest of the message. */
 #include "server/rpc/view.h"
 
 #include <errno.h>

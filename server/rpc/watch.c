@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/pb/pb.h"
+#include "server/rpc/view.h"
 #include "server/rpc/wire.h"
 
 #define SYNC_NS (30 * NS_PER_S)
@@ -53,6 +54,8 @@ int watch_count(const struct watch *watch) { return watch ? watch->n_watchers : 
 
 /* ---- one watcher ---- */
 
+static bool wants_metrics(const struct watcher *w) { return w->kinds >> REINS__V1__TASK_EVENT__KIND__METRICS & 1; }
+
 void watcher_over(struct watcher *w)
 {
 	struct watch *watch = w->watch;
@@ -61,6 +64,7 @@ void watcher_over(struct watcher *w)
 	loop_timer_stop(&w->patience);
 	loop_timer_stop(&w->sync);
 	list_remove(&w->parked.node);
+	watch->n_metrics -= wants_metrics(w);
 	if (--watch->n_watchers == 0)
 		engine_store(watch->rpc->engine)->on_change = NULL;
 	watch_reader_leave(w);
@@ -148,6 +152,8 @@ static int put_task(struct rpc *rpc, const struct watch_event *e, bool full, str
 	int rc;
 	if (e->task) {
 		rc = rpc_task(rpc, e->task, full, e->reasons, &t);
+		if (!rc && e->metrics)
+			rc = view_metrics(e->metrics->ret_items, e->metrics->ret_n, &t);
 	} else {
 		uuid_format(&e->change->task, id);
 		rc = wire_put_text(&t, TASK_ID, id);
@@ -158,11 +164,20 @@ static int put_task(struct rpc *rpc, const struct watch_event *e, bool full, str
 	return rc;
 }
 
+int watch_kind(const struct store_change *c)
+{
+	switch (c->what) {
+	case STORE_WHAT_STARTED: return REINS__V1__TASK_EVENT__KIND__STARTED;
+	case STORE_WHAT_METRICS: return REINS__V1__TASK_EVENT__KIND__METRICS;
+	case STORE_WHAT_DELETED: return REINS__V1__TASK_EVENT__KIND__DELETED;
+	default: return c->before ? REINS__V1__TASK_EVENT__KIND__CHANGED : REINS__V1__TASK_EVENT__KIND__CREATED;
+	}
+}
+
 static int put_body(struct rpc *rpc, const struct watch_event *e, bool full, struct buf *b)
 {
 	const struct store_change *c = e->change;
-	int64_t kind = c->before ? REINS__V1__TASK_EVENT__KIND__CHANGED : REINS__V1__TASK_EVENT__KIND__CREATED;
-	if (wire_put_int(b, EVENT_KIND, kind) || wire_put_int(b, EVENT_STATE, c->after) || wire_put_int(b, EVENT_ATTEMPT, c->attempt) ||
+	if (wire_put_int(b, EVENT_KIND, watch_kind(c)) || wire_put_int(b, EVENT_STATE, c->after) || wire_put_int(b, EVENT_ATTEMPT, c->attempt) ||
 	    wire_put_int(b, EVENT_STATE_BEFORE, c->before) || put_time(b, e->at_wall_us))
 		return -ENOMEM;
 	return put_task(rpc, e, full, b);
@@ -268,14 +283,27 @@ static void on_sync(struct loop_timer *t)
 
 /* ---- the call ---- */
 
+static int parse_kinds(const Reins__V1__WatchTasksRequest *req, struct refusal *r)
+{
+	for (size_t i = 0; i < req->n_kinds; i++)
+		if (req->kinds[i] <= REINS__V1__TASK_EVENT__KIND__KIND_UNSPECIFIED || req->kinds[i] > REINS__V1__TASK_EVENT__KIND__STARTED) {
+			(void)refuse(r, STATUS_INVALID_ARGUMENT, "kinds", "kinds: %d is none: SYNC, CREATED, CHANGED, METRICS, DELETED and "
+				     "STARTED are known", (int)req->kinds[i]);
+			return -1;
+		}
+	return 0;
+}
+
 static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struct filter *filter, struct cursor *at, struct refusal *r)
 {
+	bool full;
 	if (rpc->limits.max_watchers <= watch_count(rpc->watch)) {
 		(void)refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "%d watch already, as many as this master allows (--max-watchers)",
 			     watch_count(rpc->watch));
+		(void)refuse_more(r, "limit", "%d", (int)rpc->limits.max_watchers);
 		return refuse_reason(r, REASON_TOO_MANY_STREAMS);
 	}
-	if (filter_parse(req->filter, filter, r))
+	if (filter_view(req->view, &full, r) || filter_parse(req->filter, filter, r) || parse_kinds(req, r))
 		return -1;
 	if (!*req->cursor)
 		return 0;
@@ -304,6 +332,9 @@ static bool begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasks
 	w->request = req;
 	w->filter = *filter; /* the request, which it points into, is ours too */
 	w->full = req->view == REINS__V1__TASK_VIEW__TASK_VIEW_FULL;
+	w->kinds = req->n_kinds ? 0 : UINT32_MAX;
+	for (size_t i = 0; i < req->n_kinds; i++)
+		w->kinds |= 1u << req->kinds[i];
 	loop_timer_init(&w->patience, rpc->loop, on_patience);
 	loop_timer_init(&w->sync, rpc->loop, on_sync);
 	w->parked.end = on_stopping;
@@ -313,6 +344,7 @@ static bool begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasks
 	store->on_change = on_change;
 	store->on_change_arg = watch;
 	watch->n_watchers++;
+	watch->n_metrics += wants_metrics(w);
 	w->reader->from_now = !*req->cursor;
 	watch_reader_run(w->reader);
 	return true;
@@ -334,6 +366,7 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		pb_free(req);
 	} else if (!*engine_store_id(rpc->engine)) {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "the store was not reached yet");
+		(void)refuse_reason(&r, REASON_STORE_AWAY);
 		r.retry_after_ms = 1000;
 		grpc_call_finish(call, &r);
 		pb_free(req);

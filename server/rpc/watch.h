@@ -9,6 +9,7 @@
 #include "server/rpc/cursor.h"
 #include "server/rpc/match.h"
 #include "server/rpc/rpc.h"
+#include "server/store/store_metrics.h"
 
 #define WATCH_TASKS 64 /* that a reader looks at at a time */
 
@@ -21,6 +22,7 @@ struct watcher {
 	Reins__V1__WatchTasksRequest *request; /* owned */
 	struct filter filter;
 	bool full;
+	uint32_t kinds;        /* 1 << kind of each that it wants */
 	struct watch_reader *reader;
 	struct list node;      /* of the reader */
 	/* What it has beyond its reader's position, while it joins others; NULL: that position is its own. */
@@ -43,6 +45,7 @@ struct watch_item {
 struct watch_task {
 	struct watch_reader *of;
 	struct store_get get;
+	struct store_metrics_read metrics; /* of attempt at.attempt, if that is not 0 */
 };
 
 struct watch_reader {
@@ -71,7 +74,11 @@ struct watch {
 	struct watch_reader *head;
 	struct list readers;   /* the others */
 	int n_watchers, n_reading;
+	int n_metrics;         /* watchers that want METRICS */
 };
+
+/* enum of TaskEvent.Kind. */
+int watch_kind(const struct store_change *c);
 
 /* ---- watch.c, for the reader ---- */
 
@@ -79,6 +86,7 @@ struct watch {
 struct watch_event {
 	const struct store_change *change;
 	const struct store_task *task; /* NULL: it is not there any more */
+	const struct store_metrics_read *metrics; /* METRICS: what it shows; else NULL */
 	int64_t at_wall_us;
 	const struct cursor *after;    /* the reader's */
 	char cursor[CURSOR_TEXT_MAX + 1]; /* its text, once it was needed */

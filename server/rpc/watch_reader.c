@@ -7,6 +7,7 @@
  * and it is read again. */
 #include <string.h>
 
+#include "server/rpc/view.h"
 #include "server/rpc/watch.h"
 
 #define ROWS_MAX 500
@@ -20,10 +21,16 @@ static struct watcher *watcher_at(struct list *n) { return container_of(n, struc
 static struct watcher *only_one(const struct watch_reader *r) { return watcher_at(r->watchers.next); }
 static int64_t now_ns(const struct watch_reader *r) { return loop_now_mono_ns(r->watch->rpc->loop); }
 
+static void drop_task(struct watch_task *t)
+{
+	store_op_done_fields(&t->get.op);
+	store_op_done_fields(&t->metrics.op);
+}
+
 static void drop_tasks(struct watch_reader *r)
 {
 	for (size_t i = 0; i < r->n_tasks; i++)
-		store_op_done_fields(&r->tasks[i].get.op);
+		drop_task(&r->tasks[i]);
 	r->n_tasks = r->n_items = 0;
 }
 
@@ -208,7 +215,7 @@ static void page_done(struct watch_reader *r)
 
 static bool wants(const struct watcher *w, const struct store_event *e, size_t place, const struct store_change *c)
 {
-	if (!match_change(&w->filter, c))
+	if (!(w->kinds >> watch_kind(c) & 1) || !match_change(&w->filter, c))
 		return false;
 	return !w->ahead || cursor_read_of(w->ahead, e->stream, e->number) <= (int64_t)place;
 }
@@ -226,7 +233,7 @@ static size_t task_of(struct watch_reader *r, const struct uuid *id)
 	for (size_t i = 0; i < r->n_tasks; i++)
 		if (uuid_eq(&r->tasks[i].get.id, id))
 			return i;
-	r->tasks[r->n_tasks] = (struct watch_task){.of = r, .get = {.id = *id}};
+	r->tasks[r->n_tasks] = (struct watch_task){.of = r, .get = {.id = *id}, .metrics.op.kind = STORE_METRICS_READ};
 	return r->n_tasks++;
 }
 
@@ -242,12 +249,28 @@ static bool take_changes(struct watch_reader *r, const struct store_event *e)
 			continue;
 		if (r->n_items == WATCH_TASKS)
 			return false;
-		r->items[r->n_items++] = (struct watch_item){r->row, r->place, c, task_of(r, &c.task)};
+		size_t task = task_of(r, &c.task);
+		r->items[r->n_items++] = (struct watch_item){r->row, r->place, c, task};
+		if (c.what == STORE_WHAT_METRICS && c.attempt > r->tasks[task].metrics.at.attempt)
+			r->tasks[task].metrics.at = (struct core_attempt){c.task, c.attempt}; /* the others are over */
 	}
 	return true;
 }
 
 static void on_task(struct store_op *op);
+static void on_metrics(struct store_op *op);
+
+static void read_metrics(struct watch_reader *r, struct watch_task *t)
+{
+	if (!t->metrics.at.attempt)
+		return;
+	r->pending++;
+	t->metrics.op.done = on_metrics;
+	t->metrics.newest = true;
+	t->metrics.limit = VIEW_METRICS_POINTS;
+	t->metrics.max_bytes = VIEW_METRICS_BYTES;
+	store_submit(engine_store(r->watch->rpc->engine), &t->metrics.op);
+}
 
 static void next_changes(struct watch_reader *r)
 {
@@ -268,14 +291,19 @@ static void next_changes(struct watch_reader *r)
 		r->tasks[i].get.op.done = on_task;
 		r->tasks[i].get.basic = !full;
 		store_submit(engine_store(r->watch->rpc->engine), &r->tasks[i].get.op);
+		read_metrics(r, &r->tasks[i]);
 	}
 }
 
 /* ---- handing out ---- */
 
-static bool is_for(const struct watcher *w, const struct watch_item *i, const struct store_event *row, const struct store_task *t)
+static bool is_for(const struct watcher *w, const struct watch_item *i, const struct store_event *row, const struct watch_event *e)
 {
+	const struct store_task *t = e->task;
 	if (!wants(w, row, i->place, &i->change))
+		return false;
+	/* What is shown of a task is of its newest attempt. */
+	if (i->change.what == STORE_WHAT_METRICS && (!e->metrics || !rpc_may(w->call, t->owner, RPC_READ)))
 		return false;
 	return t ? match_task(&w->filter, &i->change, t) : match_without_task(&w->filter);
 }
@@ -286,7 +314,7 @@ static bool hand_to_all(struct watch_reader *r, const struct watch_item *i, stru
 	const struct store_event *row = &r->page.ret_rows[i->row];
 	list_each(it, &r->watchers) {
 		struct watcher *w = watcher_at(it);
-		if (!is_for(w, i, row, e->task))
+		if (!is_for(w, i, row, e))
 			continue;
 		enum watch_sent sent = watcher_send(w, e);
 		if (sent == WATCH_SENT)
@@ -305,6 +333,10 @@ static bool hand_out(struct watch_reader *r, const struct watch_item *i, struct 
 	const struct store_get *get = &r->tasks[i->task].get;
 	struct watch_event e = {.change = &i->change, .task = get->ret_found ? &get->ret_task : NULL, .at_wall_us = row->at_wall_us,
 				.after = &r->after, .reasons = reasons};
+	const struct store_metrics_read *m = &r->tasks[i->task].metrics;
+	if (i->change.what == STORE_WHAT_METRICS && e.task && e.task->core.attempt == i->change.attempt &&
+	    m->at.attempt == i->change.attempt && m->ret_n)
+		e.metrics = m;
 	cursor_copy(&r->after, &r->at);
 	if (i->place + 1 == store_event_changes(row)) {
 		cursor_pass(&r->after, row->stream, row->number);
@@ -342,21 +374,25 @@ static void hand_out_all(struct watch_reader *r)
 	}
 }
 
-static void on_task(struct store_op *op)
+static void on_one(struct watch_reader *r)
 {
-	struct watch_reader *r = container_of(op, struct watch_task, get.op)->of;
 	bool away = false;
 	if (--r->pending)
 		return;
 	if (was_dead(r))
 		return;
-	for (size_t i = 0; i < r->n_tasks; i++)
-		away |= r->tasks[i].get.op.result != STORE_OK;
+	for (size_t i = 0; i < r->n_tasks; i++) {
+		struct watch_task *t = &r->tasks[i];
+		away |= t->get.op.result != STORE_OK || (t->metrics.at.attempt && t->metrics.op.result != STORE_OK);
+	}
 	if (away)
 		try_later(r);
 	else
 		hand_out_all(r);
 }
+
+static void on_task(struct store_op *op) { on_one(container_of(op, struct watch_task, get.op)->of); }
+static void on_metrics(struct store_op *op) { on_one(container_of(op, struct watch_task, metrics.op)->of); }
 
 /* ---- reading ---- */
 
@@ -422,7 +458,7 @@ static void on_page(struct store_op *op)
 static void read_page(struct watch_reader *r)
 {
 	r->page = (struct store_events){.op = {.kind = STORE_EVENTS, .done = on_page}, .now = r->from_now, .at = r->at.at, .n_at = r->at.n,
-					.known = r->at.known, .limit = ROWS_MAX, .max_bytes = PAGE_BYTES};
+					.known = r->at.known, .limit = ROWS_MAX, .max_bytes = PAGE_BYTES, .metrics = r->watch->n_metrics > 0};
 	r->again = r->waits = false;
 	r->doing = WATCH_READS;
 	r->read_mono_ns = now_ns(r);

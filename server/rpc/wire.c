@@ -1,3 +1,4 @@
+/* Protobuf by hand, for what is put together from parts that are encoded already.  No state. */
 #include "server/rpc/wire.h"
 
 #include <errno.h>

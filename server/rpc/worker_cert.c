@@ -1,3 +1,4 @@
+/* By the names of the certificate that the stream has verified.  No state. */
 #include "server/rpc/worker_cert.h"
 
 #include <stdio.h>

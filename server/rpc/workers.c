@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/log/log.h"
 #include "common/pb/pb.h"
 #include "server/rpc/spec.h"
 #include "server/rpc/wire.h"

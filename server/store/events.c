@@ -14,6 +14,7 @@ struct store_change store_event_change(const struct store_event *e, size_t i)
 	for (size_t k = sizeof(c.task.b); k < STORE_CHANGE_BYTES; k++)
 		v = v << 8 | p[k];
 	c.attempt = (int32_t)(v >> 8);
+	c.what = (uint8_t)(v >> 6 & 3);
 	c.before = (uint8_t)(v >> 3 & 7);
 	c.after = (uint8_t)(v & 7);
 	return c;
@@ -21,7 +22,7 @@ struct store_change store_event_change(const struct store_event *e, size_t i)
 
 void store_change_put(const struct store_change *c, uint8_t ret[static STORE_CHANGE_BYTES])
 {
-	uint64_t v = (uint64_t)(uint32_t)c->attempt << 8 | (uint64_t)(c->before & 7) << 3 | (c->after & 7);
+	uint64_t v = (uint64_t)(uint32_t)c->attempt << 8 | (uint64_t)(c->what & 3) << 6 | (uint64_t)(c->before & 7) << 3 | (c->after & 7);
 	memcpy(ret, c->task.b, sizeof(c->task.b));
 	for (size_t k = STORE_CHANGE_BYTES; k-- > sizeof(c->task.b); v >>= 8)
 		ret[k] = (uint8_t)v;

@@ -7,7 +7,7 @@
 struct store_mem;
 
 /* Zeroed and aligned for any type; *m is NULL before the first piece.  Pieces stay where they are.  This and the next are for
- * small things (XALLOC_SMALL): no memory ends the process. */
+ * small things and what the scheduler reads for itself: no memory ends the process (common/base/base.h). */
 void *store_mem_get(struct store_mem **m, size_t size) __attribute__((returns_nonnull));
 /* A copy of len bytes with a NUL behind it. */
 char *store_mem_copy(struct store_mem **m, const void *data, size_t len) __attribute__((returns_nonnull));

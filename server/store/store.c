@@ -33,6 +33,7 @@ const char *store_kind_name(enum store_kind kind)
 	case STORE_GET: return "get";
 	case STORE_LIST: return "list";
 	case STORE_EVENTS: return "events";
+	case STORE_NEWS: return "news";
 	case STORE_WORKERS: return "workers";
 	case STORE_WORKER_GONE: return "worker_gone";
 	case STORE_DETACHED: return "detached";
@@ -66,7 +67,7 @@ bool store_take(struct store *s, struct store_op *op, int64_t items, int64_t byt
 #define BIT(kind) (UINT64_C(1) << (kind))
 /* Kinds that write events. */
 #define CHANGES (BIT(STORE_INSERT) | BIT(STORE_CLAIM) | BIT(STORE_RECORD) | BIT(STORE_TAKE_BACK) | BIT(STORE_CANCEL) | \
-		 BIT(STORE_RETRY) | BIT(STORE_SESSION_OPEN) | BIT(STORE_EXPIRE))
+		 BIT(STORE_RETRY) | BIT(STORE_SESSION_OPEN) | BIT(STORE_EXPIRE) | BIT(STORE_STARTED) | BIT(STORE_NEWS))
 _Static_assert(STORE_KINDS <= 64, "CHANGES");
 
 void store_tell(struct store *s, struct store_op *op)
@@ -227,6 +228,7 @@ void store_op_done_fields(struct store_op *op)
 	case STORE_INSERT:
 	case STORE_CANCEL:
 	case STORE_STARTED:
+	case STORE_NEWS:
 	case STORE_LOG_APPEND:
 	case STORE_METRICS:
 	case STORE_MASTER_OPEN:

@@ -11,13 +11,21 @@
 
 #include "server/store/store_op.h"
 
-/* As stored: the task's id, then 8 bytes, the largest first: attempt << 8 | before << 3 | after. */
+/* As stored: the task's id, then 8 bytes, the largest first: attempt << 8 | what << 6 | before << 3 | after. */
 #define STORE_CHANGE_BYTES 24
+
+enum store_what {
+	STORE_WHAT_STATE,   /* of state or attempt, or a wish to cancel: RUNNING before and after */
+	STORE_WHAT_STARTED, /* the attempt's program began */
+	STORE_WHAT_METRICS, /* NEWS: the attempt has new points. Has no place among the other changes of the task */
+	STORE_WHAT_DELETED, /* the rows are gone; after: 0 */
+};
 
 struct store_change {
 	struct uuid task;
 	int32_t attempt;          /* after it */
 	uint8_t before, after;    /* enum store_state; before 0: it was submitted */
+	uint8_t what;
 };
 
 struct store_event {
@@ -44,6 +52,7 @@ struct store_events {
 	int64_t known;
 	int32_t limit;      /* of rows */
 	int64_t max_bytes;  /* of their changes: stop after the row that reaches it */
+	bool metrics;       /* from this answer on, and for a minute, NEWS is written: somebody wants it */
 	bool ret_gone;      /* something behind the position is not kept any more; nothing else is returned */
 	bool ret_more;      /* there were more rows */
 	struct store_event *ret_rows; /* in the order of their numbers */
@@ -53,6 +62,15 @@ struct store_events {
 	int64_t ret_known;
 	void *ret_memory;
 };
+
+/* These attempts have new points in the store: an event, if an EVENTS of the last minute wanted such.  A second run may write a
+ * second one. */
+struct store_news {
+	struct store_op op; /* STORE_NEWS */
+	const struct core_attempt *at;
+	size_t n;
+};
+#define STORE_NEWS_US INT64_C(60000000) /* that minute; what reads more often than each half of it keeps it up */
 
 /* For stores: what there is of a stream. */
 struct store_stream {

@@ -28,7 +28,8 @@ enum store_kind {
 	STORE_METRICS_READ,
 	STORE_GET,
 	STORE_LIST,
-	STORE_EVENTS,       /* store_events.h */
+	STORE_EVENTS,       /* this and the next: store_events.h */
+	STORE_NEWS,
 	STORE_WORKERS,
 	STORE_WORKER_GONE,
 	STORE_DETACHED,

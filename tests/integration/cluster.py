@@ -225,6 +225,7 @@ class Cluster:
         self.env = dict(env or {})
         self.log_path = folder / f"reinsd-{self.database}.log"
         self.process = None
+        self.prefix = []  # goes before the command: what reinsd is held to
         self._channels = []
 
     def another(self, name):
@@ -242,7 +243,7 @@ class Cluster:
 
     def start(self, env=None, wait=True):
         assert self.process is None or self.process.poll() is not None
-        command = [*dying_with_us(), str(REINSD), *(f"--{key}={value}" for key, value in self.flags.items())]
+        command = [*dying_with_us(), *self.prefix, str(REINSD), *(f"--{key}={value}" for key, value in self.flags.items())]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env={**os.environ, **self.env, **(env or {})}

@@ -106,6 +106,24 @@ def goes_through(example, cluster, queue):
     return made
 
 
+def watches(example, cluster, queue, tmp_path):
+    """A watch from before the submit, over a restart of the server, to the end; one of a task that fails."""
+    go = tmp_path / "end"
+    watching = example.start(cluster, "watch", "sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", REINS_QUEUE=queue)
+    lines = []
+    while b"STARTED RUNNING" not in lines:
+        lines.append(watching.stdout.readline().strip())
+        assert lines[-1], (lines, watching.stderr.read())
+    assert lines[0] in (b"CREATED RUNNING", b"CREATED PENDING") and lines.count(b"STARTED RUNNING") == 1, lines
+    cluster.restart()
+    cluster.connect_anew()
+    go.touch()
+    out, err = watching.communicate(timeout=PATIENCE)
+    assert (watching.returncode, out) == (0, b"CHANGED COMPLETED\n"), (out, err)
+    out = example.run(cluster, "watch", "false", want=1, REINS_QUEUE=queue)
+    assert out.endswith(b"CHANGED FAILED\n"), out
+
+
 def does_the_rest(example, cluster, queue, tmp_path):
     """A failure, a log that is followed, cancel, list, errors."""
     failed = example.word(cluster, "submit", "sh", "-c", "exit 3", REINS_QUEUE=queue)
@@ -119,13 +137,16 @@ def does_the_rest(example, cluster, queue, tmp_path):
     rest = following.communicate(timeout=PATIENCE)
     assert rest == (b"there\n", b"") and following.returncode == 0, (rest, following.returncode)
 
+    watches(example, cluster, queue, tmp_path)
+
     sleeps = example.word(cluster, "submit", "sleep", "300", REINS_QUEUE=queue)
     runs(cluster, sleeps)
     assert example.word(cluster, "cancel", sleeps) == "RUNNING"
     assert example.word(cluster, "wait", sleeps, want=1) == "CANCELLED"
 
     listed = [line.split() for line in example.word(cluster, "list", queue).splitlines()]
-    assert [line[:2] for line in listed][:3] == [[sleeps, "CANCELLED"], [runs_on, "COMPLETED"], [failed, "FAILED"]]
+    assert [line[:2] for line in listed if line[0] in (sleeps, runs_on, failed)] == [
+        [sleeps, "CANCELLED"], [runs_on, "COMPLETED"], [failed, "FAILED"]]
 
     nobody = example.run(cluster, "wait", "01890a5d-ac96-774b-bcce-b302099a8057", want=1).decode()
     assert nobody.startswith(example.code("NOT_FOUND") + ": "), nobody

@@ -10,6 +10,8 @@ from cluster import PATIENCE, REINSD, dying_with_us, free_port, wait_for
 
 
 class LoneMaster:
+    certs = None
+
     def __init__(self, folder, **flags):
         self.folder = folder
         self.port = free_port()

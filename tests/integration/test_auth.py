@@ -1,8 +1,10 @@
-"""Who may what: tokens, roles, the matrix of every method and every role, owners, the audit, and what strangers cost."""
+"""Who may what: tokens, owners, the audit, and what strangers cost.  Every method with every role: test_matrix.py."""
 import concurrent.futures
+import fcntl
 import hashlib
 import http.client
 import json
+import os
 import pathlib
 import re
 import secrets
@@ -47,6 +49,11 @@ class Tokens:
 
     def drop(self, token):
         del self.lines[token.split('_')[1]]
+        self.write()
+
+    def change(self, token, old, new):
+        token_id = token.split('_')[1]
+        self.lines[token_id] = self.lines[token_id].replace(old, new)
         self.write()
 
     def write(self):
@@ -100,85 +107,10 @@ def refused(call):
     return e.value.code(), e.value.details()
 
 
-# ---- the matrix ----
-
-def every_method():
-    """(path, the request is a stream, the reply is one) of every rpc of the contract, as the descriptors have it."""
-    pool = [stubs.tasks, stubs.worker, stubs.admin, stubs.health_pb2, stubs.every.reflection_pb2]
-    for module in pool:
-        for service in module.DESCRIPTOR.services_by_name.values():
-            for m in service.methods:
-                proto = next(x for x in _service_proto(module, service.name).method if x.name == m.name)
-                yield f'/{service.full_name}/{m.name}', proto.client_streaming, proto.server_streaming
-
-
-def _service_proto(module, name):
-    from google.protobuf import descriptor_pb2
-    file = descriptor_pb2.FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(file)
-    return next(s for s in file.service if s.name == name)
-
-
-def call_code(channel, path, from_stream, to_stream, metadata=()):
-    """The code that an empty request gets; DEADLINE_EXCEEDED: a stream that is let in and stays open."""
-    kwargs = {'timeout': 2 if from_stream or to_stream else PATIENCE, 'metadata': metadata}
-    try:
-        if from_stream:
-            list(channel.stream_stream(path)(iter([b'']), **kwargs))
-        elif to_stream:
-            list(channel.unary_stream(path)(b'', **kwargs))
-        else:
-            channel.unary_unary(path)(b'', **kwargs)
-    except grpc.RpcError as e:
-        return (e.code(), e.details())
-    return (Code.OK, '')
-
-
-def access_rules():
-    """{method: who} of the table that reinsd is built with."""
-    rules = {}
-    for line in (stubs.ROOT / 'server' / 'auth' / 'access.txt').read_text().splitlines():
-        words = line.split('#')[0].split()
-        if words:
-            rules['/' + words[0]] = words[1].split(',')
-    return rules
-
+# ---- what is shown over HTTP ----
 
 def bearer(token):
     return (('authorization', f'Bearer {token}'),)
-
-
-def test_every_method_with_every_role(house):
-    rules = access_rules()
-    channel = house.channel()
-    wrong = []
-
-    def look(method, role):
-        path, from_stream, to_stream = method
-        code, details = call_code(channel, path, from_stream, to_stream, bearer(house.tokens[role]) if role else ())
-        return path, role, code, details
-
-    methods = list(every_method())
-    assert len(methods) >= 19
-    with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        strangers = [look(m, None) for m in methods]  # one by one: these count as failures
-        seen = list(pool.map(lambda pair: look(*pair), [(m, role) for m in methods for role in ROLES]))
-    not_served = {path for path, role, code, details in seen if code == Code.UNIMPLEMENTED and details == 'unknown method'}
-    for path, role, code, details in strangers + seen:
-        if path in not_served:
-            continue
-        who = rules[path]
-        if who == ['anyone']:
-            want = True
-        elif role is None:
-            want = Code.UNAUTHENTICATED
-        else:
-            want = True if role == 'admin' or role in who or who in (['known'], ['shown']) else Code.PERMISSION_DENIED
-        good = code not in DENIED if want is True else code in (want, Code.RESOURCE_EXHAUSTED if role is None else want)
-        if not good:
-            wrong.append((path, role, code, details))
-    assert not wrong, wrong
-    assert len(seen) - 5 * len(not_served) >= 5 * 13
 
 
 def ask(house, method, path, headers=(), body=None):
@@ -198,20 +130,7 @@ def ask(house, method, path, headers=(), body=None):
 JSON = ('content-type', 'application/json')
 
 
-def test_every_unary_method_over_connect(house):
-    rules = access_rules()
-    wrong = []
-    for path, from_stream, to_stream in every_method():
-        if from_stream or to_stream:
-            continue
-        for role in ROLES:
-            status, _, said = ask(house, 'POST', path, (JSON, bearer(house.tokens[role])[0]), b'{}')
-            let_in = role == 'admin' or role in rules[path] or rules[path][0] in ('anyone', 'known')
-            if status == 404 and said.startswith('no such method'):
-                continue
-            if (status == 403) == let_in or status in (401, 429):
-                wrong.append((path, role, status, said))
-    assert not wrong, wrong
+def test_refusals_over_connect(house):
     path = '/reins.v1.TaskService/ListTasks'
     good = bearer(house.tokens['admin'])[0]
     for headers in ((JSON,), (JSON, ('authorization', 'Bearer x')), (JSON, good, good)):
@@ -245,16 +164,6 @@ def test_what_http_asks_for(own):
     R = stubs.every.reflection_pb2
     stub = stubs.every.reflection_pb2_grpc.ServerReflectionStub(house.channel())
     assert next(stub.ServerReflectionInfo(iter([R.ServerReflectionRequest(list_services='')]))).list_services_response.service
-
-
-def test_what_the_table_must_say():
-    """Said once more, apart from the table itself."""
-    rules = access_rules()
-    changing = [m for m in rules if re.search('/(Submit|Cancel|Retry|Drain|Pause|Resume|Session)', m)]
-    assert changing and not [m for m in changing if 'reader' in rules[m]]
-    assert [m for m, who in rules.items() if 'worker' in who] == ['/reins.v1.WorkerService/Session']
-    assert {m.split('/')[1] for m, who in rules.items() if 'anyone' in who} == {'grpc.health.v1.Health'}
-    assert not [m for m in rules if '/Submit' in m and 'operator' in rules[m]]
 
 
 @pytest.mark.parametrize('table, rpc, said', [
@@ -395,6 +304,34 @@ def test_watching_shows_no_more_than_lists(house):
     assert seen == [(t.id, 'alice', b'secret'), (t.id, 'alice', b''), (t.id, 'alice', b'secret')]
 
 
+def test_watching_shows_metrics_to_those_who_may_read_them(own, tmp_path):
+    master, event = own(), stubs.tasks.TaskEvent
+    tokens = [master.file.add('alice', 'submitter'), master.file.add('bob', 'submitter')]
+    (tmp_path / 'w').mkdir()
+    w = Worker(BUILD, tmp_path / 'w', master.address, id='w1')
+    w.env['REINS_TOKEN'] = master.file.add('w1', 'worker')
+    master.hang_up()
+    alice, bob = (Caller(master.channel(), token) for token in tokens)
+    streams = [c.tasks.WatchTasks(stubs.tasks.WatchTasksRequest(), timeout=PATIENCE) for c in (alice, bob)]
+    for s in streams:
+        assert next(s).kind == event.SYNC
+    try:
+        w.start()
+        go = tmp_path / 'go'
+        t = alice.submit(command=['sh', '-c', f'echo \'{{"x":1}}\' >>$REINS_METRICS; until [ -e {go} ]; do sleep 0.02; done'])
+        told = next(e for e in streams[0] if e.kind == event.METRICS)
+        assert (told.task.id, dict(told.task.metrics.values)) == (t.id, {'x': 1})
+        go.touch()
+        for e in streams[1]:
+            assert e.kind != event.METRICS
+            if e.state == State.COMPLETED:
+                break
+    finally:
+        for s in streams:
+            s.cancel()
+        w.stop()
+
+
 def test_queues(house):
     narrow = Caller(house.channel(), house.tokens['narrow'])
     assert narrow.submit(queue='b').owner == 'narrow'
@@ -439,25 +376,26 @@ def test_a_worker_has_its_own_id(own, tmp_path):
 def test_revocation_reaches_open_streams(own):
     master = own()
     worker, reader = master.file.add('w', 'worker'), master.file.add('r', 'reader')
-    stays = master.file.add('s', 'reader')
+    stays, other = master.file.add('s', 'reader'), master.file.add('o', 'reader')
     assert 'tokens read again' in master.hang_up()
     root = Caller(master.channel(), master.admin_token)
     t = root.submit()
     session = master.channel().stream_stream('/reins.v1.WorkerService/Session')(iter(lambda: time.sleep(PATIENCE), 0), metadata=bearer(worker))
     follows = [Caller(master.channel(), token).tasks.ReadLogs(stubs.tasks.ReadLogsRequest(task_id=t.id, follow=True), timeout=PATIENCE)
-               for token in (reader, stays)]
+               for token in (reader, stays, other)]
     waits = Caller(master.channel(), reader).tasks.GetTask.future(stubs.tasks.GetTaskRequest(task_id=t.id, wait={'seconds': 25}))
     session.initial_metadata()
-    wait_for(lambda: open_calls(master) == 4, lambda: master.log())
+    wait_for(lambda: open_calls(master) == 5, lambda: master.log())
     master.file.path.write_text('token broken\n')
     said = master.hang_up()
     assert 'the old tokens stay in use' in said and 'line 1: ' in said
     assert not session.done() and not any(f.done() for f in follows) and not waits.done()
     master.file.drop(worker)
     master.file.drop(reader)
+    master.file.change(other, 'roles=reader', 'roles=operator')  # other rights are no longer those that let it in
     begun = time.monotonic()
     master.hang_up()
-    for call in (session, follows[0], waits):
+    for call in (session, follows[0], follows[2], waits):
         wait_for(call.done, lambda: master.log())
         assert call.code() == Code.UNAUTHENTICATED and call.details() == 'the right to this call was taken back'
     assert time.monotonic() - begun < 5
@@ -499,12 +437,15 @@ def test_the_audit(house):
     def lines():
         return [json.loads(x) for x in audit.read_text().splitlines()[before:]]
 
-    wait_for(lambda: len(lines()) >= 4, lines)
+    for odd in (b'r-2 and more', b'r-2\xff\xfe'):  # what is no id ends it, and the line is there
+        ask(house, 'POST', '/reins.v1.TaskService/CancelTask', (JSON, bearer(house.tokens['reader'])[0], ('x-request-id', odd)), b'{}')
+    wait_for(lambda: len(lines()) >= 6, lines)
     seen = [(x['principal'], x['method'].split('/')[1], x['target'], x['code'], x['request_id']) for x in lines()]
     assert seen == [('alice', 'SubmitTask', f'task={t.id}', 'OK', 'r-1'),
                     ('bob', 'CancelTask', f'task={t.id}', 'PERMISSION_DENIED', ''),
                     ('alice', 'CancelTask', f'task={t.id}', 'OK', ''),
-                    ('reader', 'SubmitTask', '', 'PERMISSION_DENIED', '')]
+                    ('reader', 'SubmitTask', '', 'PERMISSION_DENIED', ''),
+                    ('reader', 'CancelTask', '', 'PERMISSION_DENIED', 'r-2'), ('reader', 'CancelTask', '', 'PERMISSION_DENIED', 'r-2')]
     assert all(re.fullmatch(r'127\.0\.0\.1:\d+', x['peer']) and x['time'].endswith('Z') for x in lines())
     audit.rename(house.folder / 'audit.1')
     house.hang_up()
@@ -581,6 +522,28 @@ def test_reins_token(own, tmp_path):
     fresh = reins('token', 'new', '--name', 'w1', '--role', 'worker', '--file', tmp_path / 'new')
     assert fresh.returncode == 0 and (tmp_path / 'new').stat().st_mode & 0o777 == 0o600
     assert (tmp_path / 'new').read_text().endswith(' name=w1 roles=worker worker=w1\n')
+
+
+def waits_for_a_lock(pid):
+    return any(f' {pid} ' in line and '->' in line for line in pathlib.Path('/proc/locks').read_text().splitlines())
+
+
+def test_first_tokens_at_once(tmp_path):
+    """Who waits for another that makes the file adds to it."""
+    file, folder = tmp_path / 'tokens', os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    making = [subprocess.Popen([BUILD / 'client' / 'reins', 'token', 'new', '--name', name, '--role', 'reader', '--file', file],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) for name in ('one', 'two', 'three')]
+    try:
+        for p in making:
+            wait_for(lambda p=p: waits_for_a_lock(p.pid), 'all wait for the lock')
+        os.close(folder)
+        assert [(p.communicate(timeout=PATIENCE), p.returncode)[1] for p in making] == [0, 0, 0]
+    finally:
+        for p in making:
+            p.kill()
+            p.wait()
+    assert sorted(re.findall(r' name=(\w+) ', file.read_text())) == ['one', 'three', 'two']
 
 
 @pytest.mark.parametrize('words, said', [

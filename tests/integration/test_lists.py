@@ -158,6 +158,13 @@ def test_bad_filter(shared, field, f):
     assert error.code() == INVALID and fields(error) == [field], error.details()
 
 
+def test_bad_view(shared):
+    error = refused(shared.tasks.ListTasks, T.ListTasksRequest(view=7))
+    assert error.code() == INVALID and fields(error) == ["view"], error.details()
+    error = refused(lambda r, timeout: list(shared.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest(view=7))
+    assert error.code() == INVALID and fields(error) == ["view"], error.details()
+
+
 def test_a_token_belongs_to_its_filter(shared):
     for _ in range(3):
         shared.submit(queue="tokens", labels={"a": "b"}, run_at=Timestamp(seconds=int(time.time()) + 999))
@@ -165,7 +172,10 @@ def test_a_token_belongs_to_its_filter(shared):
     same = T.TaskFilter(queue="tokens", label_selector="a = b")
     assert len(shared.tasks.ListTasks(T.ListTasksRequest(filter=same, page_size=1, page_token=token)).tasks) == 1
     for other in (dict(queue="tokens"), dict(queue="tokens", label_selector="a!=b"), dict(queue="tokens", labels={"a": "c"}),
-                  dict(queue="tokens", label_selector="a=b", owner="me")):
+                  *(dict(queue="tokens", label_selector="a=b", **more) for more in (
+                      dict(owner="me"), dict(name="n"), dict(name_prefix="n"), dict(worker_id="w"), dict(states=[1]),
+                      dict(created_from=Timestamp(seconds=1)), dict(created_before=Timestamp(seconds=1 << 33)),
+                      dict(task_ids=["0190b6a0-0000-7000-8000-000000000001"])))):
         error = refused(shared.tasks.ListTasks, T.ListTasksRequest(filter=T.TaskFilter(**other), page_token=token))
         assert error.code() == INVALID and fields(error) == ["page_token"]
     for bad in ("x", token + "x", token[:-1], "t1" + token[2:]):

@@ -10,6 +10,7 @@ import stubs
 from cluster import LONG, PATIENCE, make_spec, needs_crash_points, submit_surely, wait_for
 from fake_worker import Kind, Verdict, W, hold
 
+FOR_GOOD = 78  # deploy/systemd does not start what ended so
 State, End, T = stubs.State, stubs.End, stubs.tasks
 
 
@@ -269,3 +270,5 @@ def test_second_master_of_the_same_name(make_cluster, servers, make_worker):
     assert ref in worker.stream.adopted
     worker.outcome(ref)
     assert len(twin.finished(t.id).attempts) == 1
+    # Whoever starts ended processes again must not start this one, or the two would end each other for ever.
+    assert cluster.process.wait(PATIENCE) == FOR_GOOD

@@ -1,5 +1,6 @@
 """Redis and Postgres go away, lose what they had, and come back."""
 
+import socket
 import threading
 import time
 
@@ -27,6 +28,31 @@ def keys_are_right(cluster, worker):
         and cluster.keys.hgetall(hash_key) == {t: str(a) for t, a in held}
         and all(cluster.keys.get(owner_key(t)) == f"{worker.worker_id} {worker.session} {a}" for t, a in held)
     )
+
+
+def test_the_servers_come_back_while_peers_take_all_connections(make_cluster):
+    """Connections leave file descriptors to the store and to Redis."""
+    c = make_cluster()
+    c.prefix = ["prlimit", "--nofile=120:120", "--"]
+    c.start()
+    c.submit()
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and then nothing: they have half a minute
+    peers = []
+    try:
+        for _ in range(150):
+            peers.append(socket.create_connection(("127.0.0.1", c.port)))
+            peers[-1].sendall(hello)
+        c.postgres.stop()
+        c.redis_server.stop()
+        wait_for(lambda: "store: down" in c.log() and "lease: down" in c.log(), c.log)
+        c.redis_server.start()
+        c.postgres.start()
+        wait_for(lambda: "store: up after" in c.log() and "lease: up after" in c.log(), c.log, 20)
+        c.submit()
+        assert "max-connections: 50 instead of 10200, since this process may have 120 file descriptors only" in c.log()
+    finally:
+        for peer in peers:
+            peer.close()
 
 
 # ---- Redis ----

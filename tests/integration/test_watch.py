@@ -13,15 +13,18 @@ import threading
 import time
 
 import grpc
+import monitor
 import pytest
 import stubs
 from cluster import BUILD, PATIENCE, dying_with_us, make_spec, wait_for
-from fake_worker import hold, success
+from fake_worker import W, hold, success
+from refusals import info, refused
 
 T, State = stubs.tasks, stubs.State
 Event = T.TaskEvent
 CODE = grpc.StatusCode
 ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
+CHANGES = (Event.CREATED, Event.CHANGED)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -35,10 +38,10 @@ def start(request, make_cluster, tmp_path):
 
 
 class Watcher:
-    """Reads in a thread; with `again` it goes on from its last cursor when its stream ends."""
+    """Reads in a thread; with `again` it goes on from its last cursor when its stream ends. kinds=(): all."""
 
-    def __init__(self, cluster, cursor="", again=False, view=0, **fields):
-        self.cluster, self.cursor, self.again, self.view, self.fields = cluster, cursor, again, view, fields
+    def __init__(self, cluster, cursor="", again=False, view=0, kinds=CHANGES, **fields):
+        self.cluster, self.cursor, self.again, self.view, self.kinds, self.fields = cluster, cursor, again, view, kinds, fields
         self.events, self.errors, self.lock = [], [], threading.Lock()
         self.closed, self.call, self.answered = False, None, threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -49,7 +52,7 @@ class Watcher:
         while not self.closed:
             try:
                 with grpc.insecure_channel(self.cluster.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-                    request = T.WatchTasksRequest(cursor=self.cursor, filter=T.TaskFilter(**self.fields), view=self.view)
+                    request = T.WatchTasksRequest(cursor=self.cursor, filter=T.TaskFilter(**self.fields), view=self.view, kinds=self.kinds)
                     self.call = stubs.tasks_grpc.TaskServiceStub(channel).WatchTasks(request)
                     for event in self.call:
                         with self.lock:
@@ -98,7 +101,10 @@ def check_chains(events, tasks):
         chain = by_task.pop(t.id)
         before, attempt = State.STATE_UNSPECIFIED, 0
         for e in chain:
-            assert e.kind == (Event.CHANGED if before else Event.CREATED), states(chain)
+            if e.kind == Event.STARTED:
+                assert e.state == State.RUNNING and e.task.HasField("started_at")
+            else:
+                assert e.kind == (Event.CHANGED if before else Event.CREATED), states(chain)
             assert e.state_before == before and e.attempt in (attempt, attempt + (e.state == State.RUNNING)), states(chain)
             before, attempt = e.state, e.attempt
             # What is shown with it is no older.
@@ -179,6 +185,162 @@ def test_filters(start, make_worker):
         each.close()
 
 
+def test_starts(start, make_worker):
+    """That a program began is told, once, also when its worker says it in another session; of a short one the end says it."""
+    cluster = start()
+    w = Watcher(cluster, kinds=())
+    t = cluster.submit().id
+    worker = make_worker(cluster, policy=hold, slots=2, queues=["default"])
+    worker.keep_connected()
+    assert [e.kind for e in w.wait(3)] == [Event.CREATED, Event.CHANGED, Event.STARTED]
+    begun = w.seen()[2]
+    assert (states([begun]), begun.state_before, begun.task.state) == ([("RUNNING", 1)], State.RUNNING, State.RUNNING)
+    assert begun.task.started_at.seconds and not w.seen()[1].task.HasField("started_at")
+    cluster.restart()
+    worker.wait(lambda: worker.stream.welcome, "the worker's return")
+    worker.outcome((t, 1))
+    brief = cluster.submit(queue="brief").id
+    make_worker(cluster, "w2", policy=success, queues=["brief"])
+    rest = Watcher(cluster, cursor=begun.cursor, kinds=())
+    rest.wait_ended([t, brief])
+    assert [(e.kind, *states([e])) for e in rest.of(t)] == [(Event.CHANGED, ("COMPLETED", 1))]
+    assert [(e.kind, *states([e])) for e in rest.of(brief)] == [
+        (Event.CREATED, ("PENDING", 0)), (Event.CHANGED, ("RUNNING", 1)), (Event.CHANGED, ("COMPLETED", 1))]
+    rest.close()
+
+
+def points(ref, first, *values):
+    m = W.Metrics(task_id=ref[0], attempt=ref[1], first_number=first)
+    for n, value in enumerate(values):
+        m.points.add(step=first + n, values={"x": value})
+    return W.WorkerMessage(metrics=m)
+
+
+def steps(events):
+    return [e.task.metrics.step for e in events]
+
+
+def test_metrics(start, make_worker):
+    """New values are told while they come, at most once a second and task, to those who want them; a cursor goes back to them."""
+    cluster = start()
+    worker = make_worker(cluster, policy=hold, slots=2)
+    ref = worker.wait_dispatch(cluster.submit(queue="q", labels={"a": "b"}).id)
+    quiet = worker.wait_dispatch(cluster.submit(queue="r").id)
+    w, by_label = Watcher(cluster, kinds=()), Watcher(cluster, kinds=[Event.METRICS], label_selector="a=b")
+    not_these = [Watcher(cluster), Watcher(cluster, kinds=(), queue="r"), Watcher(cluster, kinds=(), states=[State.PENDING])]
+    worker.stream.send(points(ref, 1, 0.5))
+    first = w.wait(1, Event.METRICS)[0]
+    assert (first.task.id, first.state, first.attempt, steps([first])) == (ref[0], State.RUNNING, 1, [1])
+    assert dict(first.task.metrics.values) == {"x": 0.5} and abs(first.at.ToSeconds() - time.time()) < 60
+    for n in range(2, 60):
+        worker.stream.send(points(ref, n, n / 2))
+    wait_for(lambda: steps(w.seen(Event.METRICS))[-1] == 59, lambda: f"the last value, {steps(w.seen(Event.METRICS))}")
+    # What came meanwhile is there with the end at the latest, or soon after it.
+    worker.stream.send(points(ref, 60, 9))
+    worker.outcome(ref)
+    wait_for(lambda: steps(w.seen(Event.METRICS))[-1] == 60, "the value before the end")
+    w.wait_ended([ref[0]])
+    told = w.seen(Event.METRICS)
+    assert all(b.at.ToNanoseconds() - a.at.ToNanoseconds() > 0.9e9 for a, b in zip(told, told[1:])), [e.at.ToJsonString() for e in told]
+    assert steps(told) == sorted(set(steps(told)))
+    assert not any(e.task.HasField("metrics") for e in w.seen() if e.kind != Event.METRICS)
+    wait_for(lambda: len(by_label.seen()) == len(told), lambda: f"{len(told)} events by label, {by_label.seen()}")
+    again = Watcher(cluster, cursor=w.events[0].cursor, kinds=[Event.METRICS])
+    assert {e.task.id for e in again.wait(len(told))} == {ref[0]}
+    worker.outcome(quiet)  # ends each list
+    for each in not_these:
+        wait_for(lambda: each.of(quiet[0]) or each is not_these[2], "the last event")
+        assert not each.seen(Event.METRICS)
+    for each in (w, by_label, again, *not_these):
+        each.close()
+
+
+def test_metrics_of_an_attempt_that_is_over(cluster, make_worker):
+    """What a task shows is of its newest attempt: of an older one nothing is told any more."""
+    worker = make_worker(cluster, policy=hold)
+    w = Watcher(cluster, kinds=())
+    ref = worker.wait_dispatch(cluster.submit(retry={"max_attempts": 2}).id)
+    worker.stream.send(points(ref, 1, 1))
+    assert w.wait(1, Event.METRICS)[0].attempt == 1
+    worker.outcome(ref, kind=stubs.worker.Outcome.FAILED)
+    second = worker.wait_dispatch(ref[0], 2)
+    worker.stream.send(points(second, 1, 2))
+    assert w.wait(2, Event.METRICS)[1].attempt == 2
+    again = Watcher(cluster, cursor=w.events[0].cursor, kinds=())
+    assert [e.attempt for e in again.wait(1, Event.METRICS)] == [2]
+    for each in (w, again):
+        each.close()
+
+
+def test_metrics_at_another_master(cluster, make_worker):
+    other = cluster.another("m2")
+    try:
+        other.start()
+        worker = make_worker(cluster, policy=hold)
+        w0 = Watcher(cluster)
+        ref = worker.wait_dispatch(cluster.submit().id)
+        w, shown = Watcher(other, kinds=()), reins(other, "watch", "--metrics", "--cursor", w0.events[0].cursor)
+        for n in (1, 2):
+            worker.stream.send(points(ref, n, n))
+            wait_for(lambda: steps(w.seen(Event.METRICS))[-1:] == [n], lambda: f"value {n} at the other master, {w.seen()}")
+        lines = [next(line for line in shown.stdout if word in line) for word in ("STARTED", "METRICS")]
+        assert [f"{ref[0]}  {word}    attempt 1  /bin/true" in line for word, line in zip(("STARTED", "METRICS"), lines)] == [True, True], lines
+        assert "  x=" in lines[1]
+        shown.kill()
+        for each in (w0, w):
+            each.close()
+    finally:
+        other.close()
+
+
+def told_of_points(cluster):
+    """Of one change a row: 24 bytes, the last of which has 128 for points."""
+    return cluster.sql("SELECT count(*) FROM reins.event WHERE get_byte(changes, 23) = 146")[0][0]
+
+
+def test_metrics_that_nobody_wants(cluster, make_worker):
+    """They leave nothing in the store, until somebody asks for them."""
+    w = Watcher(cluster)
+    worker = make_worker(cluster, policy=hold, slots=2)
+    ref, second = (worker.wait_dispatch(cluster.submit().id) for _ in range(2))
+    asked = 'reins_store_operations_total{kind="news",result="ok"}'
+    for n in (1, 2):
+        worker.stream.send(points(ref, n, n))
+        wait_for(lambda: monitor.metrics(cluster)[asked] >= n, "the store to be asked")
+    assert told_of_points(cluster) == 0
+    wants = Watcher(cluster, kinds=[Event.METRICS])
+    worker.stream.send(points(ref, 3, 3))
+    assert steps(wants.wait(1)) == [3] and told_of_points(cluster) == 1
+    # A minute after the last one who did, nobody does.
+    wants.close()
+    cluster.sql("UPDATE reins.meta SET value = (value::int8 - 60000000)::text WHERE key = 'watched_until'")
+    worker.stream.send(points(second, 1, 1))
+    wait_for(lambda: monitor.metrics(cluster)[asked] >= 4, "the store to be asked")
+    assert told_of_points(cluster) == 1
+    w.close()
+
+
+def test_deleted(cluster):
+    """Rows that went in one transaction with an event that says so, as retention is to do it."""
+    gone, stays = (cluster.submit(queue="q") for _ in range(2))
+    for t in (gone, stays):
+        cluster.cancel(t.id)
+    watchers = [Watcher(cluster, kinds=(), **fields) for fields in ({}, {"task_ids": [gone.id]}, {"states": [State.CANCELLED]})]
+    others = [Watcher(cluster, kinds=(), **fields) for fields in ({"queue": "q"}, {"task_ids": [stays.id]}, {"states": [State.COMPLETED]},
+                                                                  {"label_selector": "!a"})]
+    cluster.sql(f"""SELECT reins.open_stream(); BEGIN; DELETE FROM reins.ended WHERE task_id = '{gone.id}'; DELETE FROM reins.task WHERE id = '{gone.id}';
+        INSERT INTO reins.event (changes) VALUES (uuid_send('{gone.id}') || int8send({3 << 6 | 5 << 3})); COMMIT""")
+    for w in watchers:
+        e, = w.wait(1)
+        assert (e.kind, e.task, e.state_before, e.state) == (Event.DELETED, stubs.task.Task(id=gone.id), State.CANCELLED, 0)
+    cluster.tasks.RetryTask(T.RetryTaskRequest(task_id=stays.id), timeout=PATIENCE)
+    for w in others[:2] + others[3:]:
+        assert [e.kind for e in w.wait(1)] == [Event.CHANGED]
+    assert not others[2].seen()
+    for w in watchers + others:
+        w.close()
+
+
 def refusal(cluster, **request):
     with pytest.raises(grpc.RpcError) as e:
         list(cluster.tasks.WatchTasks(T.WatchTasksRequest(**request), timeout=PATIENCE))
@@ -190,6 +352,8 @@ def test_refused(start):
     w, other = Watcher(cluster), Watcher(cluster)
     code, text = refusal(cluster)
     assert code == CODE.RESOURCE_EXHAUSTED and "--max-watchers" in text
+    error = refused(lambda r, timeout: list(cluster.tasks.WatchTasks(r, timeout=timeout)), T.WatchTasksRequest())
+    assert info(error) == ("TOO_MANY_STREAMS", {"limit": "2"})
     other.close()
     wait_for(lambda: refusal(cluster, cursor="x")[0] == CODE.INVALID_ARGUMENT, "room for another")
     cursor = w.events[0].cursor
@@ -198,6 +362,9 @@ def test_refused(start):
         assert code == CODE.INVALID_ARGUMENT and "cursor" in text, bad
     # Bytes 1 to 8 say of which store it is.
     assert refusal(cluster, cursor=cursor[:2] + ("A" if cursor[2] != "A" else "B") + cursor[3:])[0] == CODE.OUT_OF_RANGE
+    for kind in (0, 7, -1):
+        code, text = refusal(cluster, kinds=[kind])
+        assert code == CODE.INVALID_ARGUMENT and f"kinds: {kind} is none" in text
     for fields, name in (({"states": [9]}, "filter.states"), ({"queue": "a b"}, "filter.queue"), ({"label_selector": "a in"}, "filter.label_selector"), ({"task_ids": ["x"]}, "filter.task_ids"),
                          ({"labels": {str(i): "" for i in range(17)}}, "filter.labels")):
         code, text = refusal(cluster, filter=T.TaskFilter(**fields))
@@ -305,7 +472,7 @@ def test_killed_under_load(start, make_worker):
     early = Watcher(cluster)
     first = early.events[0].cursor
     early.close()
-    watcher = Watcher(cluster, again=True)
+    watcher = Watcher(cluster, again=True, kinds=())
     load = Load([cluster], 300)
     for kill in range(3):
         n = len(watcher.seen()) + random.randrange(20, 150)
@@ -313,7 +480,7 @@ def test_killed_under_load(start, make_worker):
         cluster.restart()
     check_all(cluster, watcher, load)
     # And once more, from before all of it, in one piece.
-    late = Watcher(cluster, cursor=first)
+    late = Watcher(cluster, cursor=first, kinds=())
     late.wait(len(watcher.seen()))
     check_all(cluster, late, load)
     order = lambda w: [(e.task.id, *states([e])) for e in w.seen()]  # noqa: E731
@@ -428,6 +595,7 @@ def test_the_command(cluster, make_worker):
     worker.keep_connected()
     first, second = cluster.submit(name="one").id, cluster.submit(name="two").id
     worker.wait_dispatch(second)
+    wait_for(lambda: cluster.get(first).HasField("started_at") and cluster.get(second).HasField("started_at"), "both to have begun")
     of_two = reins(cluster, "watch", first, second)
     whole = reins(cluster, "watch", "-o", "json", "--queue", "default")
     # It watches now: what comes next is seen.

@@ -49,11 +49,21 @@ def field(error):
 seen = {}
 spec = Spec(command=['sh', '-c', r'printf "\000log\377"; cat >"$REINS_RESULT"'], queue=queue, payload=b'\0\xff\x80\n',
             labels={'from': 'grpcio'}, params={'ä': '€'})
+before = next(call('WatchTasks', T.WatchTasksRequest())).cursor
 first = call('SubmitTask', T.SubmitTaskRequest(spec=spec, idempotency_key=queue))
 seen['created'], seen['id'] = first.created, first.task.id
 seen['again'] = call('SubmitTask', T.SubmitTaskRequest(spec=spec, idempotency_key=queue)).created
 done = call('GetTask', T.GetTaskRequest(task_id=first.task.id), wait=30)
 seen['state'], seen['result'], seen['payload'] = Task.State.Name(done.state), done.result.hex(), done.spec.payload.hex()
+kinds = [T.TaskEvent.CREATED, T.TaskEvent.CHANGED]
+seen['watched'], stream = [], call('WatchTasks', T.WatchTasksRequest(cursor=before, filter=T.TaskFilter(queue=queue), kinds=kinds))
+for event in stream:
+    if event.kind != T.TaskEvent.SYNC:
+        seen['watched'].append(f'{event.task.id} {T.TaskEvent.Kind.Name(event.kind)} {Task.State.Name(event.state)}')
+    if event.state == Task.COMPLETED:
+        stream.cancel()
+        break
+seen['watch_cancelled'] = stream.code().value[0]
 seen['listed'] = [t.id for t in call('ListTasks', T.ListTasksRequest(filter=T.TaskFilter(queue=queue))).tasks]
 seen['log'] = b''.join(c.data for c in call('ReadLogs', T.ReadLogsRequest(task_id=done.id, follow=True))).hex()
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import version_of
 from examples import EXAMPLES, Example, build, does_the_rest, goes_through, npm_ci
 
-CALLED = "submit, get with wait, log followed, list, cancel, errors"
+CALLED = "submit, get with wait, watch over a restart, log followed, list, cancel, errors"
 
 
 def built(language, packages, tmp_path_factory, **more):

@@ -378,7 +378,7 @@ const struct CMUnitTest suite_tests[] = {
 	cmocka_unit_test(asks_are_kept), cmocka_unit_test(asks_of_retried), cmocka_unit_test(retried_never_expires),
 	cmocka_unit_test(expiry_of_ready), cmocka_unit_test(expiry_of_delayed),
 	cmocka_unit_test(expiry_in_pages), cmocka_unit_test(given_out_never_expires),
-	cmocka_unit_test(events_one_by_one), cmocka_unit_test(events_in_pages),
+	cmocka_unit_test(events_one_by_one), cmocka_unit_test(events_in_pages), cmocka_unit_test(events_of_starts), cmocka_unit_test(events_of_points),
 	cmocka_unit_test(random_against_model), cmocka_unit_test(random_against_model),
 	cmocka_unit_test(events_tell_all), cmocka_unit_test(list_of_many_ready),
 };

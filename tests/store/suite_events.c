@@ -45,6 +45,16 @@ static struct store_change only_one(struct reader *r)
 	return c;
 }
 
+static void check_what(struct reader *r, struct uuid id, enum store_what what)
+{
+	struct store_change c = only_one(r);
+	assert_true(uuid_eq(&c.task, &id));
+	assert_int_equal(c.what, what);
+	assert_int_equal(c.before, STORE_RUNNING);
+	assert_int_equal(c.after, STORE_RUNNING);
+	assert_int_equal(c.attempt, 1);
+}
+
 static void check_only(struct reader *r, struct uuid id, enum store_state before, enum store_state after, int32_t attempt)
 {
 	struct store_change c = only_one(r);
@@ -52,6 +62,7 @@ static void check_only(struct reader *r, struct uuid id, enum store_state before
 	assert_int_equal(c.before, before);
 	assert_int_equal(c.after, after);
 	assert_int_equal(c.attempt, attempt);
+	assert_int_equal(c.what, STORE_WHAT_STATE);
 }
 
 static void check_none(struct reader *r)
@@ -89,6 +100,49 @@ void events_one_by_one(void **state)
 	run(&again_op.op, STORE_RETRY);
 	store_op_done_fields(&again_op.op);
 	check_only(&r, t.id, STORE_CANCELLED, STORE_PENDING, 1);
+}
+
+void events_of_starts(void **state)
+{
+	struct core_task t;
+	int64_t s = session("ev-w");
+	struct core_attempt at = running(&t, "ev-w", s);
+	struct reader r = reader_from_now();
+	struct store_started o = {.at = at, .worker = "ev-w", .started_wall_us = 1700000000000000};
+	run(&o.op, STORE_STARTED);
+	check_what(&r, t.id, STORE_WHAT_STARTED);
+	/* Said again, as in each session; and by somebody whose attempt it is not. */
+	run(&o.op, STORE_STARTED);
+	struct store_started other = {.at = at, .worker = "ev-v", .started_wall_us = 1700000000000001};
+	run(&other.op, STORE_STARTED);
+	struct store_started later = {.at = {at.task, 2}, .worker = "ev-w", .started_wall_us = 1700000000000001};
+	run(&later.op, STORE_STARTED);
+	check_none(&r);
+	record(at, "ev-w", STORE_SUCCEEDED);
+	check_only(&r, t.id, STORE_RUNNING, STORE_COMPLETED, 1);
+	run(&later.op, STORE_STARTED);
+	check_none(&r);
+}
+
+void events_of_points(void **state)
+{
+	struct core_task t, u;
+	int64_t s = session("ev-w");
+	struct core_attempt at[] = {running(&t, "ev-w", s), running(&u, "ev-w", s)};
+	struct store_events wants = {.now = true, .metrics = true};
+	run(&wants.op, STORE_EVENTS);
+	store_op_done_fields(&wants.op);
+	struct reader r = reader_from_now();
+	struct store_news one = {.at = at, .n = 1}, both = {.at = at, .n = 2}, none = {.at = at};
+	run(&one.op, STORE_NEWS);
+	check_what(&r, t.id, STORE_WHAT_METRICS);
+	run(&none.op, STORE_NEWS);
+	check_none(&r);
+	run(&both.op, STORE_NEWS);
+	struct store_events o = reader_page(&r, 10, 0);
+	assert_int_equal(o.ret_n, 1);
+	assert_int_equal(store_event_changes(&o.ret_rows[0]), 2);
+	store_op_done_fields(&o.op);
 }
 
 void events_in_pages(void **state)

@@ -79,6 +79,8 @@ void given_out_never_expires(void **state);
 /* suite_events.c */
 void events_tell_all(void **state);
 void events_one_by_one(void **state);
+void events_of_starts(void **state);
+void events_of_points(void **state);
 void events_in_pages(void **state);
 
 #endif

@@ -606,13 +606,29 @@ static void guilty_changes_nothing(void **state)
 	store_op_done_fields(&o.op);
 }
 
+static int on_number(void *arg, int n, char **values, char **names)
+{
+	*(int *)arg = atoi(values[0]);
+	return 0;
+}
+
+static int events_kept(void)
+{
+	int n = -1;
+	sqlite3 *db;
+	assert_int_equal(sqlite3_open(db_path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "SELECT count(*) FROM event", on_number, &n, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	return n;
+}
+
 /* What is too old goes with later ones; the numbers go on, also over a restart. */
 static void events_grow_old(void **state)
 {
 	event_retention_ns = 1;
 	start();
 	struct reader first = {.n_at = 0}, r = reader_from_now();
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 70; i++) /* one in some takes them away */
 		insert("q");
 	struct store_events o = reader_page(&first, 10, 0);
 	assert_true(o.ret_gone);
@@ -621,6 +637,7 @@ static void events_grow_old(void **state)
 	o = reader_page(&r, 10, 0);
 	assert_true(o.ret_gone);
 	store_op_done_fields(&o.op);
+	assert_in_range(events_kept(), 1, 16);
 	r = reader_from_now();
 	stop();
 	start();
@@ -629,6 +646,21 @@ static void events_grow_old(void **state)
 	assert_false(o.ret_gone);
 	assert_int_equal(o.ret_n, 1);
 	store_op_done_fields(&o.op);
+}
+
+/* With many too old ones more go than come. */
+static void events_shrink(void **state)
+{
+	start();
+	for (int i = 0; i < 70; i++)
+		insert("q");
+	stop();
+	assert_int_equal(events_kept(), 70);
+	event_retention_ns = 1;
+	start();
+	for (int i = 0; i < 32; i++)
+		insert("q");
+	assert_in_range(events_kept(), 1, 16);
 }
 
 static void bounded_queue(void **state)
@@ -825,7 +857,7 @@ int main(void)
 		T(restart_keeps), T(second_master), T(link_first), T(newer_schema), T(foreign_files), T(no_directory), T(damaged),
 		T(damaged_in_the_middle), T(replaced), T(read_only), T(locked_by_a_program), T(kept_while_away),
 		T(kept_to_the_end), T(full_disk), T(sync_fails),
-		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(guilty_changes_nothing), T(events_grow_old), T(outcome_too_large),
+		T(sync_fails_to_the_end), T(synced_before_answered), T(reading_fails), T(one_guilty), T(guilty_changes_nothing), T(events_grow_old), T(events_shrink), T(outcome_too_large),
 		T(bounded_queue), T(free_answers), T(logs_are_bounded), T(metrics_are_bounded), T(logs_gone), T(logs_full), T(wrong_settings),
 	};
 	fault_vfs_install();

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1])
 SCENARIOS = [f'S{n:02}' for n in (*range(1, 14), *range(20, 25), *range(30, 35), *range(40, 47), *range(50, 56))]
-PROTOCOL = [*(f'1.{n}' for n in range(1, 35)), *(f'2.{n}' for n in range(1, 11)), *(f'3.{n}' for n in range(1, 12))]
+PROTOCOL = [*(f'1.{n}' for n in range(1, 35)), *(f'2.{n}' for n in range(1, 11)), *(f'3.{n}' for n in range(1, 17))]
 DOCS = ('scenarios', 'recovery', 'availability', 'protocol')
 NAMED = re.compile(r'`([\w/.]+\.(?:c|py))::(\w+)`')
 tests = list((ROOT / 'tests').rglob('*.*'))

@@ -22,6 +22,12 @@ static void refuse_text(struct grpc_call *c)
 	grpc_call_finish(c, &r);
 }
 
+static void free_server(struct rig *r)
+{
+	grpc_server_free(r->server);
+	r->server = NULL;
+}
+
 static void unary_request(struct grpc_call *c, const uint8_t *data, size_t len)
 {
 	struct rig *r = rig_of(c);
@@ -32,6 +38,10 @@ static void unary_request(struct grpc_call *c, const uint8_t *data, size_t len)
 	}
 	if (len && data[0] == '!') {
 		refuse_text(c);
+		return;
+	}
+	if (len && data[0] == '~') {
+		free_server(r);
 		return;
 	}
 	int rc = grpc_call_send(c, data, len);
@@ -62,6 +72,8 @@ static void bidi_message(struct grpc_call *c, const uint8_t *data, size_t len)
 	r->messages++;
 	if (len && data[0] == '!')
 		refuse_text(c);
+	else if (len && data[0] == '~')
+		free_server(r);
 	else if (!r->hold_bidi)
 		assert_int_equal(grpc_call_send(c, data, len), 0);
 }
@@ -104,6 +116,13 @@ static const struct grpc_method METHODS[] = {
 	{ .path = "/test.Echo/Safe", .shape = GRPC_UNARY, .safe = true, .on_request = unary_request, .on_end = call_end },
 	{ .path = "/test.Echo/Bidi",
 	  .shape = GRPC_BIDI,
+	  .on_start = bidi_start,
+	  .on_message = bidi_message,
+	  .on_half_close = bidi_half_close,
+	  .on_end = call_end },
+	{ .path = "/test.Echo/Session",
+	  .shape = GRPC_BIDI,
+	  .apart = true,
 	  .on_start = bidi_start,
 	  .on_message = bidi_message,
 	  .on_half_close = bidi_half_close,

@@ -43,6 +43,7 @@ struct rig {
 /* "/test.Echo/Unary" answers the request's bytes, with the refusal below when they begin with "!";
  * "/test.Echo/Safe" does the same, by GET too;
  * "/test.Echo/Bidi" echoes each message and ends OK after the peer's half-close; "!" ends it with a refusal;
+ * "/test.Echo/Session" does the same, apart from the others; all of these free the server at "~";
  * "/test.Echo/Fill" (server stream) sends r->fill messages of 1,000 bytes and more as on_writable comes. */
 void rig_init(struct rig *r, const struct grpc_limits *server_limits, const struct grpc_limits *client_limits, enum over over);
 void rig_done(struct rig *r);

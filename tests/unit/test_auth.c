@@ -69,7 +69,8 @@ static void who_is_in_the_file(void **state)
 				 "\ttoken bbbb  " D64 "\troles=worker worker=gpu-* name=w expires=2027-01-31T01:02:03Z  \n"
 				 "cert spiffe://x/worker/* roles=worker\n"
 				 "cert spiffe://x/worker/boss roles=admin name=boss\n"
-				 "cert * roles=reader");
+				 "cert * roles=reader\n"
+				 "cert spiffe://x/worker/c* roles=operator");
 	struct principal *p = tokens_find(t, "aaaa");
 	assert_string_equal(p->name, "alice");
 	assert_int_equal(p->roles, ROLE_READER | ROLE_SUBMITTER);
@@ -88,12 +89,53 @@ static void who_is_in_the_file(void **state)
 	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss")->roles, ROLE_ADMIN);
 	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/boss2")->roles, ROLE_WORKER);
 	assert_int_equal(tokens_find_cert(t, "host")->roles, ROLE_READER);
-	assert_int_equal(t->n, 5);
+	assert_int_equal(tokens_find_cert(t, "spiffe://x/worker/c1")->roles, ROLE_OPERATOR); /* the longest, wherever it stands */
+	assert_int_equal(t->n, 6);
 	/* An entry outlives its table. */
 	p = principal_ref(tokens_find(t, "aaaa"));
 	tokens_free(t);
 	assert_string_equal(p->name, "alice");
 	principal_unref(p);
+}
+
+/* Of two entries: who may what both may. */
+static void what_both_may(void **state)
+{
+	static const struct {
+		const char *token, *cert;
+		unsigned roles;
+		const char *queues; /* NULL: all */
+		int64_t ends_wall_us;
+	} rows[] = {
+		{ "roles=reader,submitter", "roles=submitter,operator", ROLE_SUBMITTER, NULL, 0 },
+		{ "roles=admin", "roles=reader,operator", ROLE_READER | ROLE_OPERATOR, NULL, 0 },
+		{ "roles=reader", "roles=admin", ROLE_READER, NULL, 0 },
+		{ "roles=admin", "roles=admin", ROLE_ADMIN * 2 - 1, NULL, 0 },
+		{ "roles=reader", "roles=operator", 0, NULL, 0 },
+		{ "roles=reader queues=a,bb,c", "roles=reader", ROLE_READER, ",a,bb,c,", 0 },
+		{ "roles=reader", "roles=reader queues=b", ROLE_READER, ",b,", 0 },
+		{ "roles=reader queues=a,bb,c", "roles=reader queues=c,b,a", ROLE_READER, ",a,c,", 0 },
+		{ "roles=reader queues=a", "roles=reader queues=b", ROLE_READER, ",", 0 },
+		{ "roles=reader expires=1970-01-03", "roles=reader expires=1970-01-02", ROLE_READER, NULL, INT64_C(86400000000) },
+		{ "roles=reader", "roles=reader expires=1970-01-02", ROLE_READER, NULL, INT64_C(86400000000) },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		char text[400];
+		snprintf(text, sizeof(text), "token aaaa " D64 " name=x %s\ncert y %s\n", rows[i].token, rows[i].cert);
+		struct tokens *t = parse(text);
+		struct principal *p = principal_both(tokens_find(t, "aaaa"), tokens_find_cert(t, "y"));
+		tokens_free(t);
+		assert_string_equal(p->name, "x");
+		assert_string_equal(p->id, "aaaa");
+		assert_int_equal(p->roles, rows[i].roles);
+		assert_true(p->ends_wall_us == rows[i].ends_wall_us);
+		if (rows[i].queues)
+			assert_string_equal(p->queues, rows[i].queues);
+		else
+			assert_null(p->queues);
+		assert_false(principal_has_queue(p, "") && p->queues);
+		principal_unref(p);
+	}
 }
 
 static void a_line_is_written_as_it_is_read(void **state)
@@ -225,6 +267,35 @@ static void an_empty_file(void **state)
 	assert_int_equal(tokens_read(path, err, sizeof(err), &t), 0);
 	assert_int_equal(t->n, 0);
 	tokens_free(t);
+	close(fd);
+	unlink(path);
+}
+
+/* Whoever writes it anew may be half through: nobody has more rights then, or other ones. */
+static void a_file_cut_anywhere(void **state)
+{
+	static const char text[] = "# people\n"
+				   "token aaaa " D64 " name=alice roles=reader,admin expires=2027-01-31T12:00:00Z queues=a,ab worker=gpu-1*\n"
+				   "cert spiffe://x/worker/* roles=worker name=w expires=2027-01-31 queues=a\r\n";
+	char path[] = "/tmp/reins-tokens-XXXXXX", err[400];
+	struct tokens *whole = parse(text), *t;
+	int fd = mkstemp(path), good = 0;
+	assert_true(fd >= 0);
+	for (size_t n = 1; n < sizeof(text); n++) {
+		assert_int_equal(pwrite(fd, text, n, 0), n);
+		if (tokens_read(path, err, sizeof(err), &t)) {
+			assert_non_null(strstr(err, TOKENS_CUT));
+			continue;
+		}
+		good++;
+		for (size_t i = 0; i < t->n; i++) {
+			assert_true(principal_same(t->all[i], whole->all[i]));
+			assert_int_equal(t->all[i]->ends_wall_us, whole->all[i]->ends_wall_us);
+		}
+		tokens_free(t);
+	}
+	assert_int_equal(good, 3); /* at the ends of lines: who is missing is out until all is there */
+	tokens_free(whole);
 	close(fd);
 	unlink(path);
 }
@@ -370,12 +441,14 @@ int main(void)
 		cmocka_unit_test(a_token_is_read_back),
 		cmocka_unit_test(what_is_no_token),
 		cmocka_unit_test(who_is_in_the_file),
+		cmocka_unit_test(what_both_may),
 		cmocka_unit_test(a_line_is_written_as_it_is_read),
 		cmocka_unit_test(what_is_wrong_with_a_line),
 		cmocka_unit_test(the_file_is_bounded),
 		cmocka_unit_test(a_file_that_others_may_write),
 		cmocka_unit_test(no_ordinary_file),
 		cmocka_unit_test(an_empty_file),
+		cmocka_unit_test(a_file_cut_anywhere),
 		cmocka_unit_test(a_token_in_a_file),
 		cmocka_unit_test(the_table_is_sorted_and_whole),
 		cmocka_unit_test(failures_are_counted_by_address),

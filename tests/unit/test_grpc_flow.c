@@ -121,6 +121,36 @@ static void server_is_told_to_wait(void **state)
 	rig_done(&r);
 }
 
+/* What one stream has queued counts for the others of its connection; with nothing queued a stream may send all the same. */
+static void a_connection_s_queue_is_full(void **state)
+{
+	static uint8_t most[60000];
+	struct grpc_limits l;
+	struct rig r;
+	struct seen s[2];
+	struct grpc_call *calls[2];
+	grpc_limits_default(&l);
+	l.conn_queue = 80000;
+	rig_init(&r, &l, NULL, false);
+	for (int i = 0; i < 2; i++) {
+		seen_init(&s[i], &r);
+		start(&s[i], "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
+		until(&r, r.started == i + 1);
+		calls[i] = r.bidi;
+	}
+	assert_int_equal(grpc_call_send(calls[0], most, sizeof(most)), 0);
+	assert_int_equal(grpc_call_send(calls[1], most, 30000), 0);
+	assert_int_equal(grpc_call_send(calls[1], most, 1), -EAGAIN);
+	until(&r, s[0].messages == 1 && s[1].messages == 1);
+	assert_int_equal(grpc_call_send(calls[1], most, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		grpc_client_cancel(s[i].call);
+		until(&r, s[i].done);
+		seen_done(&s[i]);
+	}
+	rig_done(&r);
+}
+
 static void paused_at_the_end(void **state)
 {
 	struct rig r;
@@ -360,6 +390,39 @@ static void channel_freed_inside(void **state)
 	}
 }
 
+/* In a handler that was called for what came, and in one that was called because the call goes on. */
+static void server_freed_inside(void **state)
+{
+	enum { IN_REQUEST, IN_MESSAGE, RESUMED, WAYS };
+	for (int way = 0; way < WAYS; way++) {
+		struct rig r;
+		struct seen s, other;
+		rig_init(&r, NULL, NULL, false);
+		seen_init(&s, &r);
+		seen_init(&other, &r);
+		start(&other, "/test.Echo/Bidi", GRPC_CALL_STREAM, GRPC_NO_DEADLINE);
+		start(&s, way == IN_REQUEST ? "/test.Echo/Unary" : "/test.Echo/Bidi", way == IN_REQUEST ? GRPC_CALL_UNARY : GRPC_CALL_STREAM,
+		      GRPC_NO_DEADLINE);
+		until(&r, r.started == (way == IN_REQUEST ? 1 : 2));
+		if (way == RESUMED)
+			grpc_call_pause(r.bidi, true);
+		assert_int_equal(grpc_client_send(s.call, SPAN_S("~")), 0);
+		if (way == RESUMED) {
+			for (int i = 0; i < 20; i++)
+				loop_turn(r.loop, false);
+			assert_int_equal(r.messages, 0);
+			grpc_call_pause(r.bidi, false);
+		}
+		until(&r, s.done && other.done);
+		assert_null(r.server);
+		assert_int_equal(r.ended, 2);
+		assert_int_equal(r.over, 2);
+		seen_done(&s);
+		seen_done(&other);
+		rig_done(&r);
+	}
+}
+
 static void refused_connect(void **state)
 {
 	struct rig r;
@@ -395,6 +458,7 @@ int main(void)
 		cmocka_unit_test(uploads_given_up),
 		cmocka_unit_test(client_is_told_to_wait),
 		EACH(server_is_told_to_wait),
+		cmocka_unit_test(a_connection_s_queue_is_full),
 		cmocka_unit_test(paused_at_the_end),
 		cmocka_unit_test(message_limits),
 		cmocka_unit_test(incomplete_messages_are_bounded),
@@ -403,6 +467,7 @@ int main(void)
 		EACH(drain_has_an_end),
 		EACH(channel_shutdown),
 		cmocka_unit_test(channel_freed_inside),
+		cmocka_unit_test(server_freed_inside),
 		cmocka_unit_test(refused_connect),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

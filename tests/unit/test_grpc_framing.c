@@ -56,7 +56,7 @@ static void timeouts(void **state)
 		int64_t ns;
 	} good[] = {
 		{ "1S", NS_PER_S }, { "2M", 120 * NS_PER_S }, { "1H", 3600 * NS_PER_S }, { "5m", 5 * NS_PER_MS },
-		{ "1500u", 1500 * NS_PER_US }, { "1n", NS_PER_MS }, { "999999n", NS_PER_MS }, { "0S", 0 },
+		{ "1500u", 1500 * NS_PER_US }, { "1n", NS_PER_MS }, { "999999n", NS_PER_MS }, { "0S", NS_PER_MS },
 		{ "99999999m", INT64_C(99999999) * NS_PER_MS }, { "99999999H", INT64_C(3153600000) * NS_PER_S },
 	};
 	static const char *const bad[] = { "", "S", "10s", "-1S", "+1S", "123456789S", "1", "1SS", " 1S", "1 S", "1.5S", "0x1S", "1M " };

@@ -157,6 +157,16 @@ static void headers_that_are_refused(void **state)
 		assert_string_equal(a.status, cases[i].status);
 		assert_string_equal(a.accept, "identity,gzip");
 	}
+	/* What is there twice is not taken for absent. */
+	static const char *const twice[][4] = { { "grpc-timeout", "10S", "20S", "3" }, { "grpc-encoding", "identity", "gzip", "12" } };
+	for (size_t i = 0; i < ARRAY_LEN(twice); i++) {
+		int32_t id = (int32_t)(2 * (ARRAY_LEN(cases) + i) + 1);
+		raw_headers(&p.raw, id, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    "application/grpc", twice[i][0], twice[i][1], twice[i][0], twice[i][2], NULL);
+		send_bytes(&p, id, true, "\0\0\0\0\0", 5);
+		talk(&p);
+		assert_string_equal(answer(&p, id).status, twice[i][3]);
+	}
 	peer_done(&p);
 }
 
@@ -196,6 +206,12 @@ static void the_server_s_deadline(void **state)
 	until(&p.rig, (talk(&p), answer(&p, 3).ended));
 	assert_string_equal(answer(&p, 3).status, "4");
 	assert_int_equal(p.rig.ended, 1);
+	/* No time at all is little time, and not all of it. */
+	raw_headers(&p.raw, 5, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+		    "application/grpc", "grpc-timeout", "0m", NULL);
+	send_bytes(&p, 5, true, "\0\0\0\0\0", 5);
+	until(&p.rig, (talk(&p), answer(&p, 5).ended));
+	assert_string_equal(answer(&p, 5).status, "4");
 	peer_done(&p);
 }
 
@@ -454,6 +470,47 @@ static void a_get_with_a_body(void **state)
 	peer_done(&p);
 }
 
+/* Clients of some dialects are let send to the end after an early answer.  What they sent before it is given up too: who asks next on
+ * the connection is not refused for it. */
+static void what_was_refused_is_not_held(void **state)
+{
+	static const struct {
+		const char *method, *path, *type;
+		const char *http;
+	} cases[] = {
+		{ "POST", UNARY, "application/grpc-web", "200" },      /* too large */
+		{ "POST", "/test.Echo/No", "application/grpc-web", "200" },
+		{ "POST", "/test.Echo/No", "application/proto", "404" },
+		{ "PUT", UNARY, "text/plain", "405" },
+		{ "POST", BIDI, "application/json", "415" },
+	};
+	static uint8_t body[16000] = { 0, 0, 1, 0, 0 }; /* of 65,536 */
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.max_message = 20000;
+	l.conn_recv = 20000;
+	peer_init(&p, &l, true);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int32_t id = 1 + 4 * (int32_t)i;
+		raw_headers(&p.raw, id, 0, ":method", cases[i].method, ":scheme", "http", ":path", cases[i].path, ":authority", "a", "content-type",
+			    cases[i].type, NULL);
+		send_bytes(&p, id, false, body, sizeof(body));
+		talk(&p);
+		assert_string_equal(answer(&p, id).http, cases[i].http);
+		assert_false(answer(&p, id).reset);
+		raw_request(&p.raw, id + 2, 0, UNARY);
+		send_bytes(&p, id + 2, false, "\0\0\0\x27\x10", 5); /* 10,000 */
+		send_bytes(&p, id + 2, false, body, 9999);
+		talk(&p);
+		send_bytes(&p, id + 2, true, "x", 1);
+		talk(&p);
+		if (strcmp(answer(&p, id + 2).status, "0") != 0)
+			fail_msg("%s after %s %s", answer(&p, id + 2).message, cases[i].path, cases[i].type);
+	}
+	peer_done(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +531,7 @@ int main(void)
 		cmocka_unit_test(without_the_right_no_body_is_taken),
 		cmocka_unit_test(a_right_that_ends_ends_the_stream),
 		cmocka_unit_test(a_get_with_a_body),
+		cmocka_unit_test(what_was_refused_is_not_held),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

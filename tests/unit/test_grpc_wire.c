@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/grpc/conn.h"
 #include "common/h2/h2.h"
 
 #define EMPTY "\0\0\0\0\0"
@@ -207,6 +208,26 @@ static void headers_over_the_limit(void **state)
 	peer_done(&p);
 }
 
+/* 1.20: a field counts 32 bytes more than it has (RFC 9113, 6.5.2), as the peer counts that was told the limit. */
+static void short_headers_count_too(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.max_header_list = 5 * 32 + strlen(":methodPOST:schemehttp:path" UNARY ":authorityacontent-typeapplication/grpc") + 20 * 34;
+	peer_init(&p, &l, true);
+	for (int32_t more = 0; more < 2; more++) {
+		raw_headers(&p.raw, 1 + 2 * more, 0, ":method", "POST", ":scheme", "http", ":path", UNARY, ":authority", "a", "content-type",
+			    "application/grpc", "a", "1", "a", "2", "a", "3", "a", "4", "a", "5", "a", "6", "a", "7", "a", "8", "a", "9", "b", "1",
+			    "b", "2", "b", "3", "b", "4", "b", "5", "b", "6", "b", "7", "b", "8", "b", "9", "c", "1", "c", "2", more ? "c" : NULL, "3",
+			    NULL);
+		send_bytes(&p, 1 + 2 * more, true, EMPTY, 5);
+		talk(&p);
+		assert_string_equal(answer(&p, 1 + 2 * more).status, more ? "8" : "0");
+	}
+	peer_done(&p);
+}
+
 /* Section 7, 14: the library counts the body against content-length; no handler runs before the end. */
 static void content_length_is_believed_in_no_case(void **state)
 {
@@ -365,6 +386,96 @@ static void the_grace_of_an_old_connection_ends(void **state)
 	peer_done(&p);
 }
 
+/* One that takes nothing of its last call's message: nothing would end it. */
+static void an_old_connection_that_does_not_end_is_cut(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.max_age_ns = 20 * NS_PER_MS;
+	l.max_age_grace_ns = 20 * NS_PER_MS;
+	peer_init(&p, &l, true);
+	raw_setting(&p.raw, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0);
+	raw_request(&p.raw, 1, 0, BIDI);
+	send_bytes(&p, 1, false, "\0\0\0\0\2ab", 7);
+	talk(&p);
+	until(&p.rig, (talk(&p), p.ended));
+	assert_false(answer(&p, 1).ended);
+	assert_string_equal(p.rig.log, "cut: the grace of its age is over");
+	assert_int_equal(p.rig.ended, 1);
+	peer_done(&p);
+}
+
+/* Those that came together do not come back together. */
+static void ages_are_spread(void **state)
+{
+	static const struct conn_ops ops = { .on_flushed = NULL };
+	static const struct stream_events none;
+	struct grpc_limits l;
+	struct loop *loop;
+	int64_t least = INT64_MAX, most = 0;
+	grpc_limits_default(&l);
+	l.max_age_ns = 100 * NS_PER_S;
+	assert_int_equal(loop_new(&loop), 0);
+	for (int i = 0; i < 50; i++) {
+		struct conn c;
+		struct stream *ours, *theirs;
+		memset(&c, 0, sizeof(c));
+		assert_int_equal(stream_pair(loop, 4096, &none, NULL, &none, NULL, &ours, &theirs), 0);
+		assert_int_equal(conn_init(&c, loop, H2_SERVER, &l, &ops), 0);
+		conn_attach(&c, theirs, true);
+		least = min_i64(least, c.age_mono_ns - c.opened_mono_ns);
+		most = max_i64(most, c.age_mono_ns - c.opened_mono_ns);
+		conn_shut(&c);
+		conn_done(&c);
+		stream_close(ours);
+	}
+	loop_turn(loop, false);
+	loop_free(loop);
+	assert_true(least >= 90 * NS_PER_S && most <= 110 * NS_PER_S);
+	assert_true(most - least > 5 * NS_PER_S); /* 50 within a quarter of the range: one in 10^28 */
+}
+
+/* The PING's answer may wait behind an upload. */
+static void who_sends_is_alive(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.keepalive_ns = 10 * NS_PER_MS;
+	l.keepalive_timeout_ns = 700 * NS_PER_MS;
+	peer_init(&p, &l, true);
+	p.rig.hold_bidi = true;
+	raw_request(&p.raw, 1, 0, BIDI);
+	for (int64_t end = clock_mono_ns() + 800 * NS_PER_MS; clock_mono_ns() < end;) {
+		send_bytes(&p, 1, false, "\0\0\0\0\0", 5);
+		talk(&p);
+		assert_false(p.ended);
+	}
+	until(&p.rig, p.ended);
+	assert_string_equal(p.rig.log, "no answer to the keepalive PING");
+	peer_done(&p);
+}
+
+/* 1.27: a peer that does not answer the PING between the two GOAWAYs is told of the last call all the same. */
+static void a_drain_does_not_wait_for_the_ping(void **state)
+{
+	struct peer p;
+	uint32_t last = 0, code = 0;
+	char text[64] = "";
+	peer_init(&p, NULL, true);
+	raw_request(&p.raw, 1, 0, BIDI);
+	talk(&p);
+	grpc_server_drain(p.rig.server, GRPC_NO_DEADLINE, NULL);
+	talk(&p);
+	assert_true(goaway(&p, &last, &code, text, sizeof(text)));
+	assert_int_equal(last, 0x7fffffff);
+	until(&p.rig, (talk(&p), goaway(&p, &last, &code, text, sizeof(text)), last == 1));
+	assert_int_equal(code, 0);
+	assert_false(answer(&p, 1).ended);
+	peer_done(&p);
+}
+
 /* ---- 1.24, 1.25: what our client makes of a server that is none of gRPC's ---- */
 
 struct other {
@@ -467,11 +578,16 @@ int main(void)
 		cmocka_unit_test(the_largest_trailers),
 		cmocka_unit_test(settings),
 		cmocka_unit_test(headers_over_the_limit),
+		cmocka_unit_test(short_headers_count_too),
 		cmocka_unit_test(content_length_is_believed_in_no_case),
 		cmocka_unit_test(stalled_streams_do_not_starve_others),
 		cmocka_unit_test(too_many_pings),
 		cmocka_unit_test(an_old_connection_is_drained),
 		cmocka_unit_test(the_grace_of_an_old_connection_ends),
+		cmocka_unit_test(an_old_connection_that_does_not_end_is_cut),
+		cmocka_unit_test(ages_are_spread),
+		cmocka_unit_test(a_drain_does_not_wait_for_the_ping),
+		cmocka_unit_test(who_sends_is_alive),
 		cmocka_unit_test(a_server_without_grpc_status),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

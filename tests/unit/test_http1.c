@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/unit/turns.h"
+#include "tests/unit/http1_client.h"
 
 /* ---- heads ---- */
 
@@ -166,13 +166,6 @@ static struct {
 	char logged[200];
 } T;
 
-struct client {
-	struct stream *s;
-	char got[1 << 20];
-	size_t n;
-	bool over;
-};
-
 static void on_page(void *app, struct http1_reply *r)
 {
 	T.answered++;
@@ -214,35 +207,7 @@ static void end(void)
 	loop_free(T.loop);
 }
 
-static void client_ready(void *arg, int events)
-{
-	struct client *c = arg;
-	ssize_t n;
-	while ((n = stream_read(c->s, c->got + c->n, sizeof(c->got) - 1 - c->n)) > 0)
-		c->n += (size_t)n;
-	c->got[c->n] = '\0';
-	if (n == 0 || n != -EAGAIN) {
-		c->over = true;
-		stream_want(c->s, 0);
-	}
-}
-
-static void client_broken(void *arg, int err, const char *text) { ((struct client *)arg)->over = true; }
-static const struct stream_events client_events = { .on_ready = client_ready, .on_broken = client_broken };
-static const struct stream_events none;
-
-/* `cap`: of the pair, each way. */
-static struct client *client(const char *first, size_t len, size_t cap)
-{
-	struct client *c = calloc(1, sizeof(*c));
-	struct stream *theirs;
-	assert_non_null(c);
-	assert_int_equal(stream_pair(T.loop, cap, &client_events, c, &none, NULL, &c->s, &theirs), 0);
-	http1_server_adopt(T.server, theirs, first, len);
-	stream_want(c->s, LOOP_READ);
-	loop_turn(T.loop, false); /* open, from here on */
-	return c;
-}
+static struct client *client(const void *first, size_t len, size_t cap) { return client_new(T.loop, T.server, first, len, cap); }
 
 static struct client *ask(const char *text) { return client(text, strlen(text), 1 << 16); }
 
@@ -250,13 +215,6 @@ static void say(struct client *c, const char *text)
 {
 	struct iovec v = { .iov_base = (void *)(uintptr_t)text, .iov_len = strlen(text) };
 	assert_int_equal(stream_writev(c->s, &v, 1), (ssize_t)v.iov_len);
-}
-
-static void client_free(struct client *c)
-{
-	stream_close(c->s);
-	loop_turn(T.loop, false);
-	free(c);
 }
 
 static int count(const char *text, const char *word)
@@ -411,6 +369,7 @@ static void pipelining(void **state)
 	for (int i = 0; i < N; i++)
 		memcpy(text + strlen(text), GET_PAGE, sizeof(GET_PAGE));
 	struct client *c = client(text, strlen(text), 1 << 16);
+	assert_int_equal(T.answered, 4); /* in a turn: others are served too */
 	TURNS_UNTIL(T.loop, T.answered == N && c->n > 0 && count(c->got, "xxx") == N);
 	client_free(c);
 

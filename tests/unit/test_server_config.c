@@ -93,6 +93,39 @@ static void times_that_go_together(void **state)
 }
 
 static const struct {
+	const char *flags[4];
+	int64_t descriptors;
+	int connections, handshakes;
+} rooms[] = {
+	{ { "--listen=127.0.0.1:1" }, INT64_MAX, 10200, 256 },
+	{ { "--listen=127.0.0.1:1" }, 20000, 10200, 256 },
+	{ { "--listen=127.0.0.1:1" }, 1024, 954, 256 },
+	{ { "--listen=127.0.0.1:1", "--store-connections=32" }, 1024, 896, 256 },
+	{ { "--listen=127.0.0.1:1", "--max-connections=100" }, 1024, 100, 256 },
+	{ { "--listen=tls://127.0.0.1:1" }, 20000, 10200, 256 },
+	{ { "--listen=tls://127.0.0.1:1" }, 1024, 716, 238 },
+	{ { "--listen=tls://127.0.0.1:1", "--listen=tls://127.0.0.1:2" }, 1024, 716, 119 },
+	{ { "--listen=tls://127.0.0.1:1" }, 64, 1, 1 }, /* too few for anything */
+	{ { "--listen=127.0.0.1:1" }, 0, 1, 256 },
+};
+
+static void connections_leave_descriptors_to_the_store(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rooms); i++) {
+		char *argv[6] = { (char *)(uintptr_t)"reinsd" };
+		int argc = 1;
+		for (size_t k = 0; k < 4 && rooms[i].flags[k]; k++)
+			argv[argc++] = (char *)(uintptr_t)rooms[i].flags[k];
+		struct server_config c = { 0 };
+		assert_int_equal(settings_load(&server_settings, argc, argv, &c, NULL, NULL), SETTINGS_RUN);
+		struct server_room room = server_config_room(&c, rooms[i].descriptors);
+		if (room.connections != rooms[i].connections || room.handshakes != rooms[i].handshakes)
+			fail_msg("row %zu: %d connections, %d handshakes", i, room.connections, room.handshakes);
+		settings_done(&server_settings, &c);
+	}
+}
+
+static const struct {
 	const char *sans[3];
 	const char *id;
 	bool allowed;
@@ -137,6 +170,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_may_listen),
 		cmocka_unit_test(times_that_go_together),
+		cmocka_unit_test(connections_leave_descriptors_to_the_store),
 		cmocka_unit_test(whose_certificate),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -637,6 +637,75 @@ static void test_a_call_without_a_deadline_does_not_wait_for_ever(void **state)
 	assert_int_equal(T.gone.code, STATUS_UNAVAILABLE);
 }
 
+/* ---- large answers ---- */
+
+#define READERS 100
+
+static void ask_task(struct call *c)
+{
+	Reins__V1__GetTaskRequest m = REINS__V1__GET_TASK_REQUEST__INIT;
+	m.task_id = (char *)TASK_1;
+	begin(c, "/reins.v1.TaskService/GetTask", GRPC_CALL_UNARY);
+	say(c, &m);
+	grpc_client_half_close(c->c);
+}
+
+static void ask_page(struct call *c)
+{
+	Reins__V1__ListTasksRequest m = REINS__V1__LIST_TASKS_REQUEST__INIT;
+	begin(c, "/reins.v1.TaskService/ListTasks", GRPC_CALL_UNARY);
+	say(c, &m);
+	grpc_client_half_close(c->c);
+}
+
+static int n_done(const struct call *c)
+{
+	int n = 0;
+	for (int i = 0; i < READERS; i++)
+		n += c[i].done;
+	return n;
+}
+
+/* However many ask: so many answers at a time, each makes room for the next, and who has left is not asked for. */
+static void test_large_answers_take_turns(void **state)
+{
+	static const struct {
+		void (*ask)(struct call *c);
+		enum store_kind kind;
+		int at_a_time;
+		enum status_code code;
+	} kinds[] = {
+		{ ask_task, STORE_GET, 32, STATUS_NOT_FOUND },
+		{ ask_page, STORE_LIST, 8, STATUS_OK },
+	};
+	for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+		static struct call c[READERS];
+		int n = 0;
+		memset(c, 0, sizeof(c));
+		for (int i = 0; i < READERS; i++)
+			kinds[k].ask(&c[i]);
+		settle();
+		assert_int_equal(n_asked(kinds[k].kind), kinds[k].at_a_time);
+		answer(asked(kinds[k].kind), STORE_OK);
+		n++;
+		settle();
+		assert_int_equal(n_asked(kinds[k].kind), kinds[k].at_a_time);
+		assert_int_equal(n_done(c), 1);
+		grpc_client_cancel(c[0].done ? c[1].c : c[0].c); /* its read is on its way */
+		grpc_client_cancel(c[READERS - 1].c);            /* it waits */
+		settle();
+		for (; asked(kinds[k].kind); n++) {
+			answer(asked(kinds[k].kind), STORE_OK);
+			settle();
+		}
+		assert_int_equal(n, READERS - 1);
+		assert_int_equal(n_done(c), READERS);
+		for (int i = 2; i < READERS - 1; i++)
+			assert_int_equal(c[i].code, kinds[k].code);
+		assert_int_equal(T.rpc.reads.weight, 0);
+	}
+}
+
 /* ---- the master's row ---- */
 
 static void test_a_replaced_master_does_not_come_back(void **state)
@@ -733,6 +802,7 @@ int main(void)
 		RUN(test_a_run_at_beyond_all_counting),
 		RUN(test_submits_outlive_their_calls),
 		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
+		RUN(test_large_answers_take_turns),
 		RUN(test_a_replaced_master_does_not_come_back),
 		RUN(test_a_master_that_was_taken_over_goes_on),
 		cmocka_unit_test_setup_teardown(test_a_stop_within_a_turn_judges_nobody, set_up_short, tear_down),

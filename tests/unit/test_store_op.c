@@ -39,6 +39,7 @@ static const size_t sizes[STORE_KINDS] = {
 	[STORE_GET] = sizeof(struct store_get),
 	[STORE_LIST] = sizeof(struct store_list),
 	[STORE_EVENTS] = sizeof(struct store_events),
+	[STORE_NEWS] = sizeof(struct store_news),
 	[STORE_WORKERS] = sizeof(struct store_workers),
 	[STORE_WORKER_GONE] = sizeof(struct store_worker_gone),
 	[STORE_DETACHED] = sizeof(struct store_detached),

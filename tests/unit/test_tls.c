@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -488,6 +489,18 @@ static void reload_serves_new_connections(void **state)
 	assert_non_null(strstr(err, "moving.pem"));
 	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 0); /* that was said */
 	assert_true(tls_context_ends_wall_us(m.server) > clock_wall_us());
+
+	/* Nor does one that would hold up the loop. */
+	assert_int_equal(truncate(path, 2 * MB), 0);
+	assert_int_equal(tls_context_reload(m.server, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "moving.pem: larger than"));
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(tls_context_reload(m.server, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "moving.pem: not an ordinary file"));
+	assert_int_equal(tls_context_refresh(m.server, err, sizeof(err)), 0);
+	assert_int_equal(unlink(path), 0);
+
 	exchange(&m, "localhost", 1000);
 	assert_true(has_san(m.a.s, "new.test"));
 	finish(&m);

@@ -1,7 +1,8 @@
-// Submits, waits, reads logs, lists and cancels, over gRPC.
+// Submits, waits, watches, reads logs, lists and cancels, over gRPC.
 //
 //   client submit PROGRAM [ARGUMENT...]   prints the task's id
 //   client wait ID                        prints the state; exit code 0 if it is COMPLETED, else 1
+//   client watch PROGRAM [ARGUMENT...]    submits, and prints what happens to the task until it has ended; exit code as of wait
 //   client logs ID                        what the program prints, until it has ended
 //   client list [QUEUE]                   id, state and name, the newest first
 //   client cancel ID
@@ -22,6 +23,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
@@ -115,9 +117,58 @@ public:
 			request.mutable_wait()->set_seconds(30);
 			api::Task task;
 			check(tasks->GetTask(call(seconds(60)).get(), request, &task));
-			if (task.state() == api::Task::COMPLETED || task.state() == api::Task::FAILED || task.state() == api::Task::CANCELLED)
+			if (ended(task.state()))
 				return task;
 		}
+	}
+
+	static bool ended(api::Task::State state)
+	{
+		return state == api::Task::COMPLETED || state == api::Task::FAILED || state == api::Task::CANCELLED;
+	}
+
+	// What happens to the tasks that match, from a cursor on, until each says that it is enough; without a cursor from now on.
+	// The first event is SYNC. Who keeps the cursor of the last event can go on from there, and misses nothing.
+	void watch(std::string cursor, const api::TaskFilter &filter, const std::function<bool(const api::TaskEvent &)> &each)
+	{
+		for (;; std::this_thread::sleep_for(std::chrono::milliseconds(500))) {
+			api::WatchTasksRequest request;
+			request.set_cursor(cursor);
+			*request.mutable_filter() = filter;
+			auto context = call(seconds(0));
+			auto stream = tasks->WatchTasks(context.get(), request);
+			for (api::TaskEvent event; stream->Read(&event);) {
+				cursor = event.cursor();
+				if (!each(event)) {
+					context->TryCancel();
+					return;
+				}
+			}
+			// The server has gone, or we were too slow for it.
+			const grpc::Status status = stream->Finish();
+			if (cursor.empty() || (status.error_code() != grpc::UNAVAILABLE && status.error_code() != grpc::RESOURCE_EXHAUSTED))
+				throw Failed(status);
+		}
+	}
+
+	// Its state once it has ended.
+	api::Task::State submit_and_watch(const std::vector<std::string> &command, const std::string &queue,
+					  const std::function<void(const api::TaskEvent &)> &each)
+	{
+		std::string before; // so nothing of the task is missed, however soon it ends
+		watch("", {}, [&](const api::TaskEvent &sync) {
+			before = sync.cursor();
+			return false;
+		});
+		api::TaskFilter filter;
+		filter.add_task_ids(submit(command, queue).id());
+		api::Task::State state = api::Task::STATE_UNSPECIFIED;
+		watch(before, filter, [&](const api::TaskEvent &event) {
+			each(event);
+			state = event.state();
+			return !ended(state);
+		});
+		return state;
 	}
 
 	// Piece by piece; what was not kept is a piece without data and with dropped_bytes.
@@ -189,6 +240,12 @@ static int run(const std::string &verb, const std::vector<std::string> &rest)
 		const api::Task task = client.wait(rest[0]);
 		std::cout << api::Task::State_Name(task.state()) << "\n";
 		return task.state() == api::Task::COMPLETED ? 0 : 1;
+	} else if (verb == "watch" && !rest.empty()) {
+		const auto state = client.submit_and_watch(rest, env("REINS_QUEUE"), [](const api::TaskEvent &event) {
+			if (event.kind() != api::TaskEvent::SYNC)
+				std::cout << api::TaskEvent::Kind_Name(event.kind()) << " " << api::Task::State_Name(event.state()) << std::endl;
+		});
+		return state == api::Task::COMPLETED ? 0 : 1;
 	} else if (verb == "logs" && rest.size() == 1) {
 		client.logs(rest[0], std::cout);
 	} else if (verb == "list" && rest.size() <= 1) {
@@ -198,7 +255,7 @@ static int run(const std::string &verb, const std::vector<std::string> &rest)
 	} else if (verb == "cancel" && rest.size() == 1) {
 		std::cout << api::Task::State_Name(client.cancel(rest[0]).state()) << "\n";
 	} else {
-		std::cerr << "usage: client submit PROGRAM... | wait ID | logs ID | list [QUEUE] | cancel ID\n";
+		std::cerr << "usage: client submit PROGRAM... | wait ID | watch PROGRAM... | logs ID | list [QUEUE] | cancel ID\n";
 		return 64;
 	}
 	return 0;

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Submits, waits, reads logs, lists and cancels, with curl and JSON; python3 takes the JSON apart.
+# Submits, waits, watches, reads logs, lists and cancels, with curl and JSON; python3 takes the JSON apart.
 #
 #   client.sh submit PROGRAM [ARGUMENT...]   prints the task's id
 #   client.sh wait ID                        prints the state; exit code 0 if it is COMPLETED, else 1
+#   client.sh watch PROGRAM [ARGUMENT...]    submits, and prints what happens to the task until it has ended; exit code as of wait
 #   client.sh logs ID                        what the program prints, until it has ended
 #   client.sh list [QUEUE]                   id, state and name, the newest first
 #   client.sh cancel ID
@@ -37,7 +38,7 @@ post() {
 		printf 'authorization: Bearer %s\n' "$REINS_TOKEN" >"$scratch/token"
 		set -- "$@" -H "@$scratch/token"
 	fi
-	curl -sS -H "content-type: application/$type" --data-binary "@$scratch/request" "$@" "$server/reins.v1.TaskService/$method"
+	${run-} curl -sS -H "content-type: application/$type" --data-binary "@$scratch/request" "$@" "$server/reins.v1.TaskService/$method"
 }
 
 # call METHOD OPTION...: the answer is in $scratch/answer.
@@ -59,8 +60,53 @@ json() {
 $1" "$@"
 }
 
+# submit PROGRAM [ARGUMENT...]: the task's id is in $scratch/id.
+submit() {
+	# The key makes it safe to send this again when the answer was lost.
+	json 'print(json.dumps({"spec": {"command": a, "queue": os.environ.get("REINS_QUEUE", "")}, "idempotencyKey": str(uuid.uuid4())}))' \
+		"$@" >"$scratch/request"
+	call SubmitTask --retry 3
+	json 'print(json.load(sys.stdin)["task"]["id"])' <"$scratch/answer" >"$scratch/id"
+}
+
+# watch FILTER: what happens to the tasks that match, from the cursor in $scratch/cursor on, if there is one, and keeps it there: who
+# goes on from it misses nothing. Ends with the first SYNC, if there was no cursor; with 0 or 1 when a task has ended, COMPLETED or not;
+# with 3 when the server has gone, or we were too slow for it; with 2 after an error.
+watch() {
+	json 'body = json.dumps({"filter": json.loads(a[0]), "cursor": a[1]}).encode()
+sys.stdout.buffer.write(b"\0" + len(body).to_bytes(4, "big") + body)' "$1" "$(cat "$scratch/cursor" 2>/dev/null)" >"$scratch/request"
+	rm -f "$scratch/events"
+	mkfifo "$scratch/events"
+	{
+		run='exec' # so that it is curl that is ended below
+		post WatchTasks connect+json --fail --no-buffer >"$scratch/events"
+	} &
+	code=0
+	json '
+cursor = a[0]
+begun = os.path.exists(cursor)
+while head := sys.stdin.buffer.read(5):
+    message = json.loads(sys.stdin.buffer.read(int.from_bytes(head[1:], "big")))
+    if head[0] & 2:
+        error = message.get("error", {"code": "unavailable"})
+        if error["code"] not in ("unavailable", "resource_exhausted"):
+            print(error["code"] + ": " + error.get("message", ""), file=sys.stderr)
+            sys.exit(2)
+        break
+    open(cursor, "w").write(message["cursor"])
+    if not begun:
+        sys.exit(0)
+    if message["kind"] != "SYNC":
+        print(message["kind"], message["state"], flush=True)
+    if message.get("state") in ("COMPLETED", "FAILED", "CANCELLED"):
+        sys.exit(message["state"] != "COMPLETED")
+sys.exit(3 if begun else "the server can not be reached")' "$scratch/cursor" <"$scratch/events" || code=$?
+	kill $! 2>/dev/null || true
+	return $code
+}
+
 usage() {
-	echo "usage: client.sh submit PROGRAM... | wait ID | logs ID | list [QUEUE] | cancel ID" >&2
+	echo "usage: client.sh submit PROGRAM... | wait ID | watch PROGRAM... | logs ID | list [QUEUE] | cancel ID" >&2
 	exit 64
 }
 
@@ -68,15 +114,22 @@ usage() {
 verb=$1
 shift
 case $verb:$# in
-submit:0)
+submit:0 | watch:0)
 	usage
 	;;
 submit:*)
-	# The key makes it safe to send this again when the answer was lost.
-	json 'print(json.dumps({"spec": {"command": a, "queue": os.environ.get("REINS_QUEUE", "")}, "idempotencyKey": str(uuid.uuid4())}))' \
-		"$@" >"$scratch/request"
-	call SubmitTask --retry 3
-	json 'print(json.load(sys.stdin)["task"]["id"])' <"$scratch/answer"
+	submit "$@"
+	cat "$scratch/id"
+	;;
+watch:*)
+	watch '{}' # so nothing of the task is missed, however soon it ends
+	submit "$@"
+	while :; do
+		code=0
+		watch "{\"taskIds\": [\"$(cat "$scratch/id")\"]}" || code=$?
+		if [ $code -ne 3 ]; then exit $code; fi
+		sleep 0.5
+	done
 	;;
 wait:1)
 	# Each call waits half a minute, so that a server which is restarted costs little.

@@ -1,7 +1,8 @@
-// Submits, waits, reads logs, lists and cancels, over gRPC.
+// Submits, waits, watches, reads logs, lists and cancels, over gRPC.
 //
 //	client submit PROGRAM [ARGUMENT...]   prints the task's id
 //	client wait ID                        prints the state; exit code 0 if it is COMPLETED, else 1
+//	client watch PROGRAM [ARGUMENT...]    submits, and prints what happens to the task until it has ended; exit code as of wait
 //	client logs ID                        what the program prints, until it has ended
 //	client list [QUEUE]                   id, state and name, the newest first
 //	client cancel ID
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -177,6 +179,56 @@ func (c client) cancel(id string) (*reinsv1.Task, error) {
 	return c.tasks.CancelTask(ctx, &reinsv1.CancelTaskRequest{TaskId: id, Reason: "by client.go"})
 }
 
+// watchOnce hands on events until each says that it is enough, and keeps the cursor of the last.
+func (c client) watchOnce(cursor *string, filter *reinsv1.TaskFilter, each func(*reinsv1.TaskEvent) bool) error {
+	ctx, cancel := call(0)
+	defer cancel()
+	stream, err := c.tasks.WatchTasks(ctx, &reinsv1.WatchTasksRequest{Cursor: *cursor, Filter: filter})
+	for err == nil {
+		var event *reinsv1.TaskEvent
+		if event, err = stream.Recv(); err == nil {
+			*cursor = event.Cursor
+			if !each(event) {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// watch tells what happens to the tasks that match, from a cursor on; without one from now on. The first event is SYNC. Who
+// keeps the cursor of the last event can go on from there, and misses nothing.
+func (c client) watch(cursor string, filter *reinsv1.TaskFilter, each func(*reinsv1.TaskEvent) bool) error {
+	for {
+		err := c.watchOnce(&cursor, filter, each)
+		// The server has gone, or we were too slow for it.
+		again := status.Code(err) == codes.Unavailable || status.Code(err) == codes.ResourceExhausted
+		if !again || cursor == "" {
+			return err
+		}
+		time.Sleep(time.Second / 2)
+	}
+}
+
+func (c client) submitAndWatch(command []string, queue string) (state reinsv1.Task_State, err error) {
+	var before string // so nothing of the task is missed, however soon it ends
+	if err = c.watchOnce(&before, nil, func(*reinsv1.TaskEvent) bool { return false }); err != nil {
+		return
+	}
+	task, err := c.submit(command, queue)
+	if err != nil {
+		return
+	}
+	err = c.watch(before, &reinsv1.TaskFilter{TaskIds: []string{task.Id}}, func(event *reinsv1.TaskEvent) bool {
+		if event.Kind != reinsv1.TaskEvent_SYNC {
+			fmt.Println(event.Kind, event.State)
+		}
+		state = event.State
+		return state != reinsv1.Task_COMPLETED && state != reinsv1.Task_FAILED && state != reinsv1.Task_CANCELLED
+	})
+	return
+}
+
 func run(verb string, rest []string) (int, error) {
 	connection, err := dial()
 	if err != nil {
@@ -200,6 +252,11 @@ func run(verb string, rest []string) (int, error) {
 		if task.State != reinsv1.Task_COMPLETED {
 			return 1, nil
 		}
+	case verb == "watch" && len(rest) > 0:
+		state, err := c.submitAndWatch(rest, os.Getenv("REINS_QUEUE"))
+		if err != nil || state != reinsv1.Task_COMPLETED {
+			return 1, err
+		}
 	case verb == "logs" && len(rest) == 1:
 		return 0, c.logs(rest[0], os.Stdout)
 	case verb == "list" && len(rest) <= 1:
@@ -211,7 +268,7 @@ func run(verb string, rest []string) (int, error) {
 		}
 		fmt.Println(task.State)
 	default:
-		return 64, fmt.Errorf("usage: client submit PROGRAM... | wait ID | logs ID | list [QUEUE] | cancel ID")
+		return 64, fmt.Errorf("usage: client submit PROGRAM... | wait ID | watch PROGRAM... | logs ID | list [QUEUE] | cancel ID")
 	}
 	return 0, nil
 }

@@ -1,7 +1,8 @@
-// Submits, waits, reads logs, lists and cancels, with grpc-js and the .proto files as they are.
+// Submits, waits, watches, reads logs, lists and cancels, with grpc-js and the .proto files as they are.
 //
 //   node client.js submit PROGRAM [ARGUMENT...]   prints the task's id
 //   node client.js wait ID                        prints the state; exit code 0 if it is COMPLETED, else 1
+//   node client.js watch PROGRAM [ARGUMENT...]    submits, and prints what happens to the task until it has ended; exit code as of wait
 //   node client.js logs ID                        what the program prints, until it has ended
 //   node client.js list [QUEUE]                   id, state and name, the newest first
 //   node client.js cancel ID
@@ -78,6 +79,36 @@ async function wait(taskId) {
   }
 }
 
+// What happens to the tasks that match, from a cursor on; without one from now on. The first event is SYNC. Who keeps the
+// cursor of the last event can go on from there, and misses nothing.
+async function* watch(cursor, filter) {
+  for (;;) {
+    const stream = client.WatchTasks({ cursor, filter }, metadata);
+    stream.on('error', () => {}); // after we have cancelled it
+    try {
+      for await (const event of stream) {
+        cursor = event.cursor;
+        yield event;
+      }
+    } catch (error) {
+      // The server has gone, or we were too slow for it.
+      if (!cursor || ![grpc.status.UNAVAILABLE, grpc.status.RESOURCE_EXHAUSTED].includes(error.code)) throw error;
+    } finally {
+      stream.cancel();
+    }
+    await new Promise((resolve) => { setTimeout(resolve, 500); });
+  }
+}
+
+async function submitAndWatch(command) {
+  const before = (await watch('', {}).next()).value.cursor; // so nothing of the task is missed, however soon it ends
+  const task = await submit(command);
+  for await (const event of watch(before, { task_ids: [task.id] })) {
+    if (event.kind !== 'SYNC') console.log(event.kind, event.state);
+    if (['COMPLETED', 'FAILED', 'CANCELLED'].includes(event.state)) return event.state;
+  }
+}
+
 // Piece by piece; what was not kept is a piece without data and with dropped_bytes.
 async function logs(taskId) {
   for await (const chunk of client.ReadLogs({ task_id: taskId, follow: true }, metadata)) process.stdout.write(chunk.data);
@@ -100,6 +131,8 @@ async function main([verb, ...rest]) {
     const task = await wait(rest[0]);
     console.log(task.state);
     return task.state === 'COMPLETED' ? 0 : 1;
+  } else if (verb === 'watch' && rest.length) {
+    return (await submitAndWatch(rest)) === 'COMPLETED' ? 0 : 1;
   } else if (verb === 'logs' && rest.length === 1) {
     await logs(rest[0]);
   } else if (verb === 'list' && rest.length <= 1) {
@@ -107,7 +140,7 @@ async function main([verb, ...rest]) {
   } else if (verb === 'cancel' && rest.length === 1) {
     console.log((await call('CancelTask', { task_id: rest[0], reason: 'by client.js' })).state);
   } else {
-    console.error('usage: client.js submit PROGRAM... | wait ID | logs ID | list [QUEUE] | cancel ID');
+    console.error('usage: client.js submit PROGRAM... | wait ID | watch PROGRAM... | logs ID | list [QUEUE] | cancel ID');
     return 64;
   }
   return 0;

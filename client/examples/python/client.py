@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Submits, waits, reads logs, lists and cancels, over gRPC. Where the server is, and who we are: see connect.py.
+"""Submits, waits, watches, reads logs, lists and cancels, over gRPC. Where the server is, and who we are: see connect.py.
 
   client.py submit PROGRAM [ARGUMENT...]   prints the task's id
   client.py wait ID                        prints the state; exit code 0 if it is COMPLETED, else 1
+  client.py watch PROGRAM [ARGUMENT...]    submits, and prints what happens to the task until it has ended; exit code as of wait
   client.py logs ID                        what the program prints, until it has ended
   client.py list [QUEUE]                   id, state and name, the newest first
   client.py cancel ID
@@ -11,6 +12,7 @@ REINS_QUEUE is the queue that submit puts tasks into.
 """
 import os
 import sys
+import time
 import uuid
 
 import grpc
@@ -19,6 +21,7 @@ import connect
 from reins.v1 import task_pb2, task_service_pb2 as api, task_service_pb2_grpc
 
 State = task_pb2.Task.State
+Kind = api.TaskEvent.Kind
 FINAL = (task_pb2.Task.COMPLETED, task_pb2.Task.FAILED, task_pb2.Task.CANCELLED)
 
 
@@ -43,6 +46,23 @@ class Client:
             task = self.call('GetTask', request, timeout=60)
             if task.state in FINAL:
                 return task
+
+    def watch(self, cursor='', **fields):
+        """What happens to the tasks with these fields of TaskFilter, from a cursor on; without one from now on. The first event
+        is SYNC. Who keeps the cursor of the last event can go on from there, and misses nothing."""
+        while True:
+            stream = self.call('WatchTasks', api.WatchTasksRequest(cursor=cursor, filter=api.TaskFilter(**fields)), timeout=None)
+            try:
+                for event in stream:
+                    cursor = event.cursor
+                    yield event
+            except grpc.RpcError as error:
+                # The server has gone, or we were too slow for it.
+                if not cursor or error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                    raise
+            finally:
+                stream.cancel()
+            time.sleep(0.5)
 
     def logs(self, task_id, follow=True):
         """The log piece by piece; what was not kept is a piece without data and with dropped_bytes."""
@@ -72,6 +92,14 @@ def main(arguments):
         task = client.wait(rest[0])
         print(State.Name(task.state))
         return 0 if task.state == task_pb2.Task.COMPLETED else 1
+    elif verb == 'watch' and rest:
+        before = next(client.watch()).cursor  # so nothing of the task is missed, however soon it ends
+        task = client.submit(rest, queue=os.environ.get('REINS_QUEUE', ''))
+        for event in client.watch(before, task_ids=[task.id]):
+            if event.kind != api.TaskEvent.SYNC:
+                print(Kind.Name(event.kind), State.Name(event.state), flush=True)
+            if event.state in FINAL:
+                return 0 if event.state == task_pb2.Task.COMPLETED else 1
     elif verb == 'logs' and len(rest) == 1:
         for chunk in client.logs(rest[0]):
             sys.stdout.buffer.write(chunk.data)

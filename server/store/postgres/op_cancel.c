@@ -70,9 +70,10 @@ static int read_cancel(struct pg_batch *b, const PGresult *r)
 const struct pg_stmt pg_cancel_stmts[1] = {{cancel_sql, "4ut", build_cancel, read_cancel}};
 
 static const char started_sql[] =
-	"UPDATE running r SET started_at = i.began, devices = i.devices FROM "
+	"WITH u AS (UPDATE running r SET started_at = i.began, devices = i.devices FROM "
 	"unnest($1::uuid[], $2::int4[], $3::text[], $4::timestamptz[], $5::text[]) AS i(task_id, attempt, worker, began, devices) WHERE r.task_id = ANY ($1::uuid[]) AND r.task_id = i.task_id AND "
-	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE AND r.started_at IS DISTINCT FROM i.began";
+	"r.attempt = i.attempt AND (r.worker = i.worker COLLATE \"C\") IS TRUE AND r.started_at IS DISTINCT FROM i.began "
+	"RETURNING r.task_id, r.attempt) " PG_EVENT("SELECT task_id, attempt, 82 FROM u") "SELECT";
 
 static bool build_started(struct pg_batch *b, struct pg_params *ps)
 {

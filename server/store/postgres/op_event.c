@@ -1,10 +1,20 @@
-/* EVENTS: what was changed behind a position, and where events end now: each in one snapshot.  TRIM: the store's own;
- * labels of older tasks go with it. */
+/* EVENTS: what was changed behind a position, and where events end now: each in one snapshot.  NEWS: points are told of, if
+ * `watched_until` of `meta` (microseconds since 1970) is still to come.  TRIM: the store's own; labels of older tasks go with
+ * it. */
 #include <errno.h>
 
 #include "server/store/postgres/pg.h"
 #include "server/store/postgres/pg_rows.h"
 #include "server/store/store_events.h"
+
+#define NOW_US "(extract(epoch FROM now()) * 1000000)::int8"
+#define WATCHED_AT(then)                                                                                        \
+	"EXISTS (SELECT FROM meta m WHERE m.key = 'watched_until' AND CASE WHEN m.key = 'watched_until' THEN m.value::int8 END > " then ")"
+/* Committed with the answer: what is stored after it is told of. */
+#define WATCHED_ON(wanted)                                                                                      \
+	"w AS (INSERT INTO meta (key, value) SELECT 'watched_until', (" NOW_US " + 60000000)::text WHERE (" wanted "::bool[])[1] AND NOT " \
+	WATCHED_AT("(" NOW_US " + 30000000)") " ON CONFLICT (key) DO UPDATE SET value = excluded.value) "
+_Static_assert(STORE_NEWS_US == 60000000, "WATCHED_ON");
 
 /* Streams first, in their order, then rows; one row more than asked for tells that there are more. */
 static const char read_sql[] =
@@ -16,12 +26,14 @@ static const char read_sql[] =
 	"c AS MATERIALIZED (SELECT e.* FROM s CROSS JOIN i CROSS JOIN LATERAL (SELECT e.* FROM event e WHERE e.stream = s.id AND "
 	"e.number > s.number ORDER BY e.number LIMIT i.n + 1) e WHERE s.number IS NOT NULL ORDER BY e.number LIMIT (SELECT n FROM i) + 1), "
 	"v AS MATERIALIZED (SELECT c.*, row_number() OVER (ORDER BY c.number) AS place, coalesce(sum(octet_length(c.changes)) OVER "
-	"(ORDER BY c.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM c) "
+	"(ORDER BY c.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM c), "
+	WATCHED_ON("$6")
 	"SELECT true, s.id, s.gone, s.over, NULL::timestamptz, NULL::bytea, (SELECT count(*) FROM c) FROM (SELECT * FROM s ORDER BY id) s "
 	"UNION ALL SELECT false, v.stream, v.number, false, v.at, v.changes, (SELECT count(*) FROM c) FROM (SELECT v.* FROM v CROSS JOIN i "
 	"WHERE v.place <= i.n AND v.before < i.bytes ORDER BY v.place) v";
 
 static const char now_sql[] =
+	"WITH " WATCHED_ON("$1")
 	"SELECT true, s.id, coalesce(e.number, s.gone), s.ended_at IS NOT NULL, NULL::timestamptz, NULL::bytea, 0::int8 FROM event_stream s "
 	"LEFT JOIN LATERAL (SELECT e.number FROM event e WHERE e.stream = s.id ORDER BY e.number DESC LIMIT 1) e ON true "
 	"WHERE s.ended_at IS NULL OR s.id = (SELECT max(id) FROM event_stream) ORDER BY s.id";
@@ -42,10 +54,15 @@ static bool build_read(struct pg_batch *b, struct pg_params *ps)
 	pg_int8(ps, 2, o->known);
 	pg_int4(ps, 3, o->limit > 0 ? o->limit : 1);
 	pg_int8(ps, 4, o->max_bytes > 0 ? o->max_bytes : INT64_MAX);
+	pg_bool(ps, 5, o->metrics);
 	return true;
 }
 
-static bool build_now(struct pg_batch *b, struct pg_params *ps) { return op_of(b)->now; }
+static bool build_now(struct pg_batch *b, struct pg_params *ps)
+{
+	pg_bool(ps, 0, op_of(b)->metrics);
+	return op_of(b)->now;
+}
 
 static int read_rows(struct pg_batch *b, const PGresult *r)
 {
@@ -77,9 +94,23 @@ static int read_rows(struct pg_batch *b, const PGresult *r)
 }
 
 const struct pg_stmt pg_events_stmts[2] = {
-	{read_sql, "88848", build_read, read_rows},
-	{now_sql, "", build_now, read_rows},
+	{read_sql, "88848b", build_read, read_rows},
+	{now_sql, "b", build_now, read_rows},
 };
+
+static const char news_sql[] =
+	"WITH i AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::int4[]) AS i(task_id, attempt) WHERE " WATCHED_AT(NOW_US) ") "
+	PG_EVENT("SELECT task_id, attempt, 146 FROM i") "SELECT";
+
+static bool build_news(struct pg_batch *b, struct pg_params *ps)
+{
+	const struct store_news *o = container_of(b->ops[0], struct store_news, op);
+	for (size_t i = 0; i < o->n; i++) {
+		pg_uuid(ps, 0, o->at[i].task.b);
+		pg_int4(ps, 1, o->at[i].attempt);
+	}
+	return true;
+}
 
 static const char trim_sql[] = "SELECT trim_events((($1::int8[])[1] / 1000) * interval '1 microsecond')";
 
@@ -90,6 +121,8 @@ static bool build_trim(struct pg_batch *b, struct pg_params *ps)
 }
 
 static int read_nothing(struct pg_batch *b, const PGresult *r) { return 0; }
+
+const struct pg_stmt pg_news_stmts[1] = {{news_sql, "u4", build_news, read_nothing}};
 
 /* First: what the other has locked is let go at the end. */
 static const char label_sql[] = "SELECT label_old_tasks(2000, '100 ms')";

@@ -59,7 +59,7 @@ extern const struct pg_stmt pg_insert_stmts[4], pg_claim_stmts[3], pg_record_stm
 	pg_cancel_stmts[1], pg_retry_stmts[1], pg_session_stmts[5], pg_started_stmts[1], pg_fill_stmts[1], pg_queues_stmts[1],
 	pg_due_stmts[1], pg_expire_stmts[1], pg_strays_stmts[1], pg_runs_stmts[1], pg_log_append_stmts[1], pg_log_read_stmts[1],
 	pg_metrics_stmts[1], pg_metrics_read_stmts[1], pg_get_stmts[1], pg_list_stmts[6], pg_master_open_stmts[1],
-	pg_beat_stmts[1], pg_take_over_stmts[1], pg_workers_stmts[2], pg_worker_gone_stmts[1], pg_detached_stmts[1], pg_drain_stmts[1], pg_queue_list_stmts[2], pg_pause_stmts[2], pg_partitions_stmts[2], pg_events_stmts[2], pg_trim_stmts[2];
+	pg_beat_stmts[1], pg_take_over_stmts[1], pg_workers_stmts[2], pg_worker_gone_stmts[1], pg_detached_stmts[1], pg_drain_stmts[1], pg_queue_list_stmts[2], pg_pause_stmts[2], pg_partitions_stmts[2], pg_events_stmts[2], pg_news_stmts[1], pg_trim_stmts[2];
 bool pg_record_strip(struct pg_batch *b, const char *why);
 
 /* ---- batches ---- */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
+#include "server/store/store_events.h"
 #include "server/store/store_logs.h"
 #include "server/store/workers.h"
 #include "server/store/store_metrics.h"
@@ -91,6 +92,8 @@ static size_t metrics_bytes(const struct store_op *op)
 		n += 24 + o->items[i].point.len;
 	return n;
 }
+
+static size_t news_bytes(const struct store_op *op) { return 100 + OP(store_news, op)->n * 24; }
 
 static size_t session_bytes(const struct store_op *op)
 {
@@ -186,6 +189,7 @@ const struct pg_kind pg_kinds[PG_KINDS] = {
 	[STORE_BEAT] = {STMTS(beat), .key = beat_key},
 	[STORE_TAKE_OVER] = {STMTS(take_over), .key = take_over_key, .order = take_over_order},
 	[STORE_EVENTS] = {STMTS(events), .reads = true, .max_ops = 1},
+	[STORE_NEWS] = {STMTS(news), .max_ops = 1, .bytes = news_bytes},
 	[PG_KIND_TRIM] = {STMTS(trim), .max_ops = 1},
 	[PG_KIND_PARTITIONS] = {STMTS(partitions), .max_ops = 1},
 };

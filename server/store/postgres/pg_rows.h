@@ -63,7 +63,7 @@ int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHE
 #define PG_IS_STALE                                                                                             \
 	"((i.worker, i.session, coalesce(i.master, ''), i.incarnation) IN "                                             \
 	"(SELECT z.worker, z.session, coalesce(z.master, ''), z.incarnation FROM z))"
-/* Appends an event of what the statement changed: `from` selects task_id, attempt, and state before * 8 + state after.  It
+/* Appends an event of what the statement changed: `from` selects task_id, attempt, and what * 64 + state before * 8 + state after.  It
  * must read what holds the changed rows, as its number stands for their order: see store_events.h. */
 #define PG_EVENT(from)                                                                                          \
 	", ev AS (INSERT INTO event (changes) SELECT string_agg(uuid_send(c.task_id) || int8send(c.attempt * 256::int8 + " \

@@ -1,4 +1,5 @@
 /* CANCEL: PENDING ends as CANCELLED; RUNNING gets the wish; what has ended stays.  STARTED: when the program began. */
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 static const char wish_sql[] = "UPDATE running SET cause = CASE WHEN cancel_us IS NULL THEN ?1 ELSE cause END, "
@@ -53,5 +54,9 @@ void sq_started_run(struct sq_ctx *x, struct store_op *op)
 	sq_bind_int(&x->db, o->at.attempt);
 	sq_bind_text(&x->db, o->worker);
 	sq_bind_int(&x->db, o->started_wall_us);
-	sq_run(&x->db, q);
+	if (sq_run(&x->db, q) == 1) {
+		struct store_change c = {.task = o->at.task, .attempt = o->at.attempt, .before = STORE_RUNNING, .after = STORE_RUNNING,
+					 .what = STORE_WHAT_STARTED};
+		sq_event_add(x, &c);
+	}
 }

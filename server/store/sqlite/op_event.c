@@ -1,10 +1,11 @@
 /* The event of a transaction, and EVENTS, which reads them.  One stream, as one thread writes. */
-#include "server/store/store_events.h"
-
-#include "server/store/sqlite/sq.h"
+#include "server/store/sqlite/sq_events.h"
 
 #define STREAM 1
-#define OLD_MAX 4 /* rows that go with a transaction: more than come, so that the table shrinks when it is too long */
+/* One transaction in so many takes old rows away: the pages at the table's beginning, and those that are free then, would
+ * otherwise be written by each.  More rows go than have come since, so that the table shrinks when it is too long. */
+#define OLD_EVERY 16
+#define OLD_MAX (4 * OLD_EVERY)
 
 static const char put_sql[] = "INSERT INTO event (at_us, changes) VALUES (?, ?)"; /* the number is the last one's and one more */
 static const char first_sql[] = "SELECT number, at_us FROM event ORDER BY number LIMIT 1";
@@ -12,13 +13,30 @@ static const char last_sql[] = "SELECT number FROM event ORDER BY number DESC LI
 static const char drop_sql[] = "DELETE FROM event WHERE number = ?";
 static const char read_sql[] = "SELECT number, at_us, changes FROM event WHERE number > ? ORDER BY number LIMIT ?";
 
-void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt)
+void sq_event_add(struct sq_ctx *x, const struct store_change *c)
 {
 	uint8_t bytes[STORE_CHANGE_BYTES];
-	struct store_change c = {*task, attempt, (uint8_t)before, (uint8_t)after};
-	store_change_put(&c, bytes);
+	store_change_put(c, bytes);
 	if (!x->db.rc && buf_add(&x->changes, bytes, sizeof(bytes)) < 0)
 		sq_db_no_memory(&x->db);
+}
+
+void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt)
+{
+	struct store_change c = {.task = *task, .attempt = attempt, .before = (uint8_t)before, .after = (uint8_t)after};
+	sq_event_add(x, &c);
+}
+
+void sq_news_run(struct sq_ctx *x, struct store_op *op)
+{
+	const struct store_news *o = container_of(op, struct store_news, op);
+	if (clock_mono_ns() >= *x->news_until_mono_ns)
+		return;
+	for (size_t i = 0; i < o->n; i++) {
+		struct store_change c = {.task = o->at[i].task, .attempt = o->at[i].attempt, .before = STORE_RUNNING, .after = STORE_RUNNING,
+					 .what = STORE_WHAT_METRICS};
+		sq_event_add(x, &c);
+	}
 }
 
 /* False: there is none that is too old. */
@@ -47,7 +65,7 @@ void sq_event_put(struct sq_ctx *x)
 	sq_run(&x->db, q);
 	buf_clear(&x->changes);
 	int64_t newest = x->db.h ? sqlite3_last_insert_rowid(x->db.h) : 0;
-	for (int i = 0; i < OLD_MAX && !x->db.rc && drop_old(x, newest); i++)
+	for (int i = 0; newest % OLD_EVERY == 0 && i < OLD_MAX && !x->db.rc && drop_old(x, newest); i++)
 		;
 }
 
@@ -90,6 +108,8 @@ void sq_events_run(struct sq_ctx *x, struct store_op *op)
 	struct store_stream s = {.id = STREAM};
 	o->ret_n = 0;
 	o->ret_more = false;
+	if (o->metrics)
+		*x->news_until_mono_ns = clock_mono_ns() + STORE_NEWS_US * NS_PER_US;
 	if (o->now) {
 		s.gone = ask(&x->db, last_sql);
 	} else {

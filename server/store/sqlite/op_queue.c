@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 #define QUEUES_MAX 100000

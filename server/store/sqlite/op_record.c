@@ -2,6 +2,7 @@
  * back, is open and ended well; or what is known of it already says DUPLICATE or FENCED. */
 #include <string.h>
 
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 static const char ended_get_sql[] =

@@ -3,6 +3,7 @@
  *
  * An exclusive one waits for the leases of attempts that nobody reported the end of: by `delayed`, as a retry's delay
  * does. */
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 /* The task as its ready row will be, then what `ended` says of it. */

@@ -4,6 +4,7 @@
  * instance that holds them. */
 #include <string.h>
 
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 static const char worker_get_sql[] =

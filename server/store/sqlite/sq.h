@@ -60,6 +60,7 @@ struct sq_ctx {
 	struct sq_log_room room; /* LOG lane */
 	struct buf changes;      /* WRITE lane: of this transaction, as they are stored */
 	int64_t event_retention_ns;
+	_Atomic int64_t *news_until_mono_ns; /* the store's */
 };
 
 void sq_insert_run(struct sq_ctx *x, struct store_op *op);
@@ -94,15 +95,11 @@ void sq_drain_run(struct sq_ctx *x, struct store_op *op);
 void sq_queue_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_pause_run(struct sq_ctx *x, struct store_op *op);
 void sq_events_run(struct sq_ctx *x, struct store_op *op);
+void sq_news_run(struct sq_ctx *x, struct store_op *op);
 void sq_list_run(struct sq_ctx *x, struct store_op *op);
 void sq_master_open_run(struct sq_ctx *x, struct store_op *op);
 void sq_beat_run(struct sq_ctx *x, struct store_op *op);
 void sq_take_over_run(struct sq_ctx *x, struct store_op *op);
-
-/* WRITE lane. A task was changed, from and to these states; 0 before: it was submitted.  The transaction's event says so. */
-void sq_changed(struct sq_ctx *x, const struct uuid *task, int before, int after, int32_t attempt);
-/* At the end of the transaction: writes its event, and takes away some that are too old. */
-void sq_event_put(struct sq_ctx *x);
 
 /* LOG lane. Whether logs may take so many bytes more, ended tasks' having made room. */
 bool sq_log_make_room(struct sq_ctx *x, int64_t need);
@@ -219,6 +216,7 @@ struct sq_store {
 	struct sq_lane lanes[SQ_LANES];
 	struct sq_files files; /* the writing thread's until the store is up, then constant */
 	_Atomic bool stopping; /* reads are interrupted */
+	_Atomic int64_t news_until_mono_ns; /* NEWS is written until then */
 
 	pthread_mutex_t mutex;
 	/* under the mutex */

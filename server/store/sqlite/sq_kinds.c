@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/store/sqlite/sq.h"
+#include "server/store/store_events.h"
 #include "server/store/store_logs.h"
 #include "server/store/store_metrics.h"
 
@@ -48,6 +49,8 @@ static size_t metrics_bytes(const struct store_op *op)
 	return n;
 }
 
+static size_t news_bytes(const struct store_op *op) { return BASE_COST + OP(store_news, op)->n * 24; }
+
 static size_t runs_bytes(const struct store_op *op)
 {
 	const struct store_runs *o = OP(store_runs, op);
@@ -78,6 +81,7 @@ const struct sq_kind sq_kinds[STORE_KINDS] = {
 	[STORE_METRICS_READ] = {SQ_READ, sq_metrics_read_run, NULL, false},
 	[STORE_GET] = {SQ_READ, sq_get_run, NULL, false},
 	[STORE_EVENTS] = {SQ_READ, sq_events_run, NULL, false},
+	[STORE_NEWS] = {SQ_WRITE, sq_news_run, news_bytes, false},
 	[STORE_LIST] = {SQ_READ, sq_list_run, NULL, false},
 	[STORE_WORKERS] = {SQ_READ, sq_workers_run, NULL, false},
 	[STORE_WORKER_GONE] = {SQ_WRITE, sq_worker_gone_run, NULL, true},

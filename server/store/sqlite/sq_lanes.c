@@ -77,7 +77,7 @@ static void read_one(struct reader *r, struct store_op *op)
 void *sq_read_main(void *arg)
 {
 	struct sq_lane *lane = arg;
-	struct reader r = {.lane = lane, .store = lane->store};
+	struct reader r = {.lane = lane, .store = lane->store, .x.news_until_mono_ns = &lane->store->news_until_mono_ns};
 	struct list ops;
 	char text[200];
 	list_init(&ops);

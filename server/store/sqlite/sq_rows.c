@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/store/sqlite/sq_events.h"
 #include "server/store/sqlite/sq_rows.h"
 
 static const char running_get_sql[] = "SELECT " SQ_RUNNING " FROM running WHERE task_id = ?";

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sq.h"
+#include "server/store/sqlite/sq_events.h"
 
 #define TAKE_BYTES (32 << 20) /* of one transaction; a larger operation goes alone */
 
@@ -337,6 +338,7 @@ int sqlite_store_new(struct loop *loop, const struct sqlite_store_config *cfg, c
 		return rc;
 	struct sq_store *s = xcalloc(1, sizeof(*s));
 	s->base.ops = &ops;
+	s->news_until_mono_ns = clock_mono_ns() + STORE_NEWS_US * NS_PER_US; /* who watched before this start comes again */
 	s->base.on_state = cfg->on_state;
 	s->base.on_state_arg = cfg->on_state_arg;
 	snprintf(s->base.down_text, sizeof(s->base.down_text), "the store is being opened");

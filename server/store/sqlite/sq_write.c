@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "server/store/sqlite/sq.h"
+#include "server/store/sqlite/sq_events.h"
 
 #define BATCH_ITEMS 1000
 #define CHANGES_MAX (64 << 20) /* of one transaction: a session's end may give back very many */
@@ -209,6 +210,7 @@ void *sq_write_main(void *arg)
 	list_init(&w.kept);
 	buf_init(&w.x.changes, CHANGES_MAX);
 	w.x.event_retention_ns = lane->store->cfg.event_retention_ns;
+	w.x.news_until_mono_ns = &lane->store->news_until_mono_ns;
 	w.x.lost_limit = lane->store->cfg.lost_limit;
 	open_first(&w);
 	for (;;) {

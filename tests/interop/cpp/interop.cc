@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -121,6 +122,25 @@ static grpc::Status logs(const std::string &id, std::string *ret_all)
 	return stream->Finish();
 }
 
+// The events until one is the last that is wanted; then the stream is cancelled.
+static grpc::Status watch(const std::string &cursor, const std::string &queue, bool (*last)(const api::TaskEvent &),
+			  std::vector<api::TaskEvent> *ret_events)
+{
+	api::WatchTasksRequest request;
+	request.set_cursor(cursor);
+	request.mutable_filter()->set_queue(queue);
+	request.add_kinds(api::TaskEvent::CREATED);
+	request.add_kinds(api::TaskEvent::CHANGED);
+	grpc::ClientContext *context = within();
+	auto stream = client->WatchTasks(context, request);
+	for (api::TaskEvent event; stream->Read(&event);) {
+		ret_events->push_back(event);
+		if (last(event))
+			context->TryCancel();
+	}
+	return stream->Finish();
+}
+
 int main(int, char **argv)
 {
 	client = api::TaskService::NewStub(connect());
@@ -134,6 +154,8 @@ int main(int, char **argv)
 	spec.set_payload(std::string("\0\377\200\n", 4));
 	(*spec.mutable_labels())["from"] = "cpp";
 	(*spec.mutable_params())["ä"] = "€";
+	std::vector<api::TaskEvent> sync, events;
+	watch("", "", [](const api::TaskEvent &) { return true; }, &sync);
 	const api::SubmitTaskResponse first = submit(spec, queue);
 	const std::string id = first.task().id();
 	seen["id"] = quoted(id);
@@ -152,6 +174,14 @@ int main(int, char **argv)
 	for (const api::Task &task : page.tasks())
 		listed += (listed.empty() ? "" : ", ") + quoted(task.id());
 	seen["listed"] = "[" + listed + "]";
+	grpc::Status ended = watch(sync.at(0).cursor(), queue, [](const api::TaskEvent &e) { return e.state() == api::Task::COMPLETED; }, &events);
+	seen["watch_cancelled"] = std::to_string(ended.error_code());
+	std::string watched;
+	for (const api::TaskEvent &e : events)
+		if (e.kind() != api::TaskEvent::SYNC)
+			watched += (watched.empty() ? "" : ", ") +
+				   quoted(e.task().id() + " " + api::TaskEvent::Kind_Name(e.kind()) + " " + api::Task::State_Name(e.state()));
+	seen["watched"] = "[" + watched + "]";
 	std::string log;
 	must(logs(id, &log));
 	seen["log"] = quoted(hex(log));

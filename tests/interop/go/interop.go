@@ -87,6 +87,23 @@ func logs(stream api.TaskService_ReadLogsClient, err error) ([]byte, error) {
 	return all, err
 }
 
+// watch returns the events until one is the last that is wanted, and how the stream ended that was then cancelled.
+func watch(client api.TaskServiceClient, request *api.WatchTasksRequest, last func(*api.TaskEvent) bool) (events []*api.TaskEvent, err error) {
+	ctx, cancel := context.WithCancel(within(30 * time.Second))
+	defer cancel()
+	stream, err := client.WatchTasks(ctx, request)
+	for err == nil {
+		var event *api.TaskEvent
+		if event, err = stream.Recv(); err == nil {
+			events = append(events, event)
+			if last(event) {
+				cancel()
+			}
+		}
+	}
+	return events, err
+}
+
 func main() {
 	client := api.NewTaskServiceClient(dial(os.Getenv("REINS_SERVER")))
 	queue := "go-" + os.Args[1]
@@ -105,6 +122,8 @@ func main() {
 
 	spec := &api.TaskSpec{Command: []string{"sh", "-c", `printf "\000log\377"; cat >"$REINS_RESULT"`}, Queue: queue,
 		Payload: []byte{0, 255, 128, 10}, Labels: map[string]string{"from": "go"}, Params: map[string]string{"ä": "€"}}
+	events, _ := watch(client, &api.WatchTasksRequest{}, func(*api.TaskEvent) bool { return true })
+	before := events[0].Cursor
 	first := submit(spec, queue)
 	id := first.Task.Id
 	seen["created"], seen["id"] = first.Created, id
@@ -118,6 +137,16 @@ func main() {
 		listed = append(listed, task.Id)
 	}
 	seen["listed"] = listed
+	events, err = watch(client, &api.WatchTasksRequest{Cursor: before, Filter: &api.TaskFilter{Queue: queue},
+		Kinds: []api.TaskEvent_Kind{api.TaskEvent_CREATED, api.TaskEvent_CHANGED}},
+		func(event *api.TaskEvent) bool { return event.State == api.Task_COMPLETED })
+	var watched []string
+	for _, event := range events {
+		if event.Kind != api.TaskEvent_SYNC {
+			watched = append(watched, fmt.Sprint(event.Task.Id, " ", event.Kind, " ", event.State))
+		}
+	}
+	seen["watched"], seen["watch_cancelled"] = watched, code(err)
 	log, err := logs(client.ReadLogs(long, &api.ReadLogsRequest{TaskId: id, Follow: true}))
 	must(err)
 	seen["log"] = hex.EncodeToString(log)

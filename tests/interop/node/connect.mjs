@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from '@connectrpc/connect-node';
 import { BadRequestSchema, ErrorInfoSchema } from './gen/google/rpc/error_details_pb.js';
-import { TaskService } from './gen/reins/v1/task_service_pb.js';
+import { TaskEvent_Kind, TaskService } from './gen/reins/v1/task_service_pb.js';
 import { Task_State, TaskView } from './gen/reins/v1/task_pb.js';
 
 const [baseUrl, protocol, httpVersion, codec] = process.argv.slice(2);
@@ -31,6 +31,14 @@ const seen = {};
 const spec = {
   command: ['sh', '-c', 'printf "\\000log\\377"; cat >"$REINS_RESULT"'], queue, payload: bytes, labels: { from: 'connect' }, params: { ä: '€' },
 };
+const untilSync = new AbortController();
+let before;
+await failure(async () => {
+  for await (const event of client.watchTasks({}, { signal: untilSync.signal })) {
+    before = event.cursor;
+    untilSync.abort();
+  }
+});
 const first = await client.submitTask({ spec, idempotencyKey: queue }, longest);
 seen.created = first.created;
 seen.again = (await client.submitTask({ spec, idempotencyKey: queue }, longest)).created;
@@ -40,6 +48,16 @@ seen.state = Task_State[done.state];
 seen.result = hex(done.result);
 seen.payload = hex(done.spec.payload);
 seen.listed = (await client.listTasks({ filter: { queue } }, longest)).tasks.map((t) => t.id);
+
+seen.watched = [];
+const untilEnd = new AbortController();
+const kinds = [TaskEvent_Kind.CREATED, TaskEvent_Kind.CHANGED];
+seen.watch_cancelled = (await failure(async () => {
+  for await (const event of client.watchTasks({ cursor: before, filter: { queue }, kinds }, { signal: untilEnd.signal })) {
+    if (event.kind !== TaskEvent_Kind.SYNC) seen.watched.push(`${event.task.id} ${TaskEvent_Kind[event.kind]} ${Task_State[event.state]}`);
+    if (event.state === Task_State.COMPLETED) untilEnd.abort();
+  }
+})).code;
 
 const log = [];
 for await (const chunk of client.readLogs({ taskId: seen.id, follow: true }, longest)) log.push(chunk.data);

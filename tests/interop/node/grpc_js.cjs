@@ -38,8 +38,22 @@ async function logs(taskId) {
   return Buffer.concat(parts).toString('hex');
 }
 
+// The states of events until `until` says that it is enough, and how the stream then ended.
+async function watch(request, until) {
+  const stream = client.WatchTasks(request);
+  const events = [];
+  const end = await failure((async () => {
+    for await (const event of stream) {
+      events.push(event);
+      if (until(event)) stream.cancel();
+    }
+  })());
+  return { events, code: end.code };
+}
+
 async function main() {
   const seen = {};
+  const { events: [sync] } = await watch({}, () => true);
   const spec = {
     command: ['sh', '-c', 'printf "\\000log\\377"; cat >"$REINS_RESULT"'], queue, payload: Buffer.from([0, 255, 128, 10]),
     labels: { from: 'grpc-js' }, params: { ä: '€' },
@@ -53,6 +67,10 @@ async function main() {
   seen.result = done.result.toString('hex');
   seen.payload = done.spec.payload.toString('hex');
   seen.listed = (await call('ListTasks', { filter: { queue } })).tasks.map((t) => t.id);
+  const request = { cursor: sync.cursor, filter: { queue }, kinds: ['CREATED', 'CHANGED'] };
+  const { events, code } = await watch(request, (event) => event.state === 'COMPLETED');
+  seen.watched = events.filter((e) => e.kind !== 'SYNC').map((e) => `${e.task.id} ${e.kind} ${e.state}`);
+  seen.watch_cancelled = code;
   seen.log = await logs(seen.id);
 
   const bad = await failure(call('SubmitTask', { spec: { command: ['x'], priority: 5000 } }));
