@@ -203,16 +203,16 @@ static enum said look_grpc(void)
 	return said;
 }
 
-static bool has(const char *text) { return memmem(buf_head(&T.got), buf_len(&T.got), text, strlen(text)) != NULL; }
+static bool has(const char *text) { return buf_len(&T.got) && memmem(buf_head(&T.got), buf_len(&T.got), text, strlen(text)); }
 
 static enum said look_json(const struct method *m)
 {
-	const char *at = memmem(buf_head(&T.got), buf_len(&T.got), "\r\n\r\n", 4), *end = (const char *)buf_head(&T.got) + buf_len(&T.got);
 	buf_clear(&T.text);
 	if (!T.ended)
 		return OPEN;
-	if (!at)
+	if (!has("\r\n\r\n"))
 		return CUT;
+	const char *at = memmem(buf_head(&T.got), buf_len(&T.got), "\r\n\r\n", 4), *end = (const char *)buf_head(&T.got) + buf_len(&T.got);
 	assert_int_equal(buf_add(&T.text, at + 4, (size_t)(end - at) - 4), 0);
 	const char *length = memmem(buf_head(&T.got), (size_t)(at - (const char *)buf_head(&T.got)), "content-length: ", 16);
 	if (length && (size_t)atol(length + 16) != buf_len(&T.text))
@@ -224,7 +224,7 @@ static enum said look_json(const struct method *m)
 	if (has("\"code\":"))
 		return WRONG;
 	if (m->stream) /* "{}" in a frame that says that it is the last, and the last chunk */
-		return memmem(buf_head(&T.text), buf_len(&T.text), "\2\0\0\0\2{}", 7) && buf_len(&T.text) > 5 &&
+		return buf_len(&T.text) > 5 && memmem(buf_head(&T.text), buf_len(&T.text), "\2\0\0\0\2{}", 7) &&
 				       memcmp(end - 5, "0\r\n\r\n", 5) == 0
 			       ? OK : CUT;
 	return has("HTTP/1.1 200 ") ? OK : WRONG;
@@ -480,7 +480,7 @@ static void make_tasks(void)
 	must(&target, true);
 	const char *id = memmem(buf_head(&T.text), buf_len(&T.text), "\"id\":\"", 6);
 	assert_non_null(id);
-	snprintf(T.target_id, sizeof(T.target_id), "%s", id + 6);
+	memcpy(T.target_id, id + 6, UUID_TEXT_LEN);
 	must(&pause_queue, true);
 }
 
