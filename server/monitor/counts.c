@@ -136,7 +136,7 @@ void counts_show(const struct counts *c, struct exposition *x, int64_t now_mono_
 	if (!r->done_mono_ns || now_mono_ns - r->done_mono_ns > COUNTS_OLD_NS)
 		return;
 	char labels[2 * CORE_NAME_MAX + 64];
-	exposition_one(x, "reins_queues", EXPOSITION_GAUGE, "Queues with tasks that wait or run, or that were paused once.", r->queues);
+	exposition_one(x, "reins_queues", EXPOSITION_GAUGE, "Queues with tasks that wait or run, or that are paused.", r->queues);
 	exposition_family(x, "reins_tasks", EXPOSITION_GAUGE,
 			  "Tasks in the store by queue and state, a moment ago. Ready and delayed are PENDING. At 10000 of a queue no more "
 			  "are counted. Queue (other): all but the first --metrics-queues, by name.");

@@ -186,14 +186,15 @@ void queues_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 static void on_paused_read(struct store_op *op)
 {
 	struct queues_call *q = container_of(op, struct queues_call, read.op);
+	const struct store_queue nothing = { .name = q->queue, .reason = "" }; /* is left of one without tasks that was resumed */
 	q->busy = false;
 	if (!q->call)
 		;
 	else if (op->result != STORE_OK)
 		rpc_refuse_store(q->call, op);
-	else if (q->read.ret_n == 0)
-		rpc_refuse(q->call, STATUS_NOT_FOUND, "queue", "queue: it has no task, and was never paused");
-	else if (put_queue(&q->read.ret_rows[0], &q->page))
+	else if (q->read.ret_n == 0 && !q->pause.op.ret_done)
+		rpc_refuse(q->call, STATUS_NOT_FOUND, "queue", "queue: it has no task, and is not paused");
+	else if (put_queue(q->read.ret_n ? &q->read.ret_rows[0] : &nothing, &q->page))
 		rpc_refuse_room(q->call, "no room for the reply");
 	else
 		rpc_reply(q->call, &q->page);
@@ -210,7 +211,7 @@ static void on_pause(struct engine_pause *p)
 		rpc_refuse_store(q->call, &p->op.op);
 		call_free(q);
 	} else if (p->op.on && !p->op.ret_done) {
-		rpc_refuse(q->call, STATUS_RESOURCE_EXHAUSTED, "queue", "queue: %d queues were paused once, as many as there may be",
+		rpc_refuse(q->call, STATUS_RESOURCE_EXHAUSTED, "queue", "queue: %d queues are paused, as many as may be",
 			   (int)p->op.max);
 		call_free(q);
 	} else {

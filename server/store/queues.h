@@ -18,7 +18,7 @@ struct store_queue {
 	int64_t oldest_wall_us;  /* created_at of the ready task with the lowest seq; 0: none */
 };
 
-/* Queues that have a task which waits or runs, and those that were paused once, by name.  Changes nothing. */
+/* Queues that have a task which waits or runs, and those that are paused, by name.  Changes nothing. */
 struct store_queue_list {
 	struct store_op op;
 	const char *only;   /* NULL: all; else just this one */
@@ -31,14 +31,15 @@ struct store_queue_list {
 };
 
 /* Pauses a queue, or (on false) no longer.  Committed in the order of submission.  A second pause keeps the time of the first
- * and has its own reason. */
+ * and has its own reason.  What is not paused has no row but for the last one or few that were resumed, which a repeated
+ * resumption finds. */
 struct store_pause {
 	struct store_op op;
 	const char *queue;
 	bool on;
 	const char *reason; /* NULL: none */
-	int32_t max;        /* so many queues at most may ever be paused */
-	bool ret_done;      /* on: false when there are `max` others; off: false when it never was paused */
+	int32_t max;        /* so many queues at most may be paused */
+	bool ret_done;      /* on: false when there are `max` others; off: false when nothing is known of a pause */
 };
 
 #endif

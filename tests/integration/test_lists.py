@@ -235,6 +235,20 @@ def test_a_paused_queue(some_cluster, make_worker):
     assert fields(refused(some_cluster.admin.PauseQueue, A.PauseQueueRequest(queue="p", reason="x" * 256))) == ["reason"]
 
 
+def test_a_mistyped_queue(some_cluster):
+    """It is gone when it is resumed; a second resumption is told the same, if its answer was lost."""
+    some_cluster.submit(queue="p")
+    assert pause(some_cluster, "pp").paused and list(queues(some_cluster)) == ["p", "pp"]
+    for _ in range(2):
+        info = resume(some_cluster, "pp")
+        assert (info.name, info.paused, info.pending, info.HasField("paused_at")) == ("pp", False, 0, False)
+        assert list(queues(some_cluster)) == ["p"]
+    pause(some_cluster, "p")
+    resume(some_cluster, "p")
+    assert refused(some_cluster.admin.ResumeQueue, A.ResumeQueueRequest(queue="pp")).code() == grpc.StatusCode.NOT_FOUND
+    assert list(queues(some_cluster)) == ["p"]
+
+
 def test_another_master_obeys(cluster, make_worker):
     other = cluster.another("m2").start()
     worker = make_worker(other, slots=8, policy=hold, connect=False)

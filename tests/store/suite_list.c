@@ -360,8 +360,22 @@ void queue_pauses(void **state)
 	assert_false(pause_queue(new_queue(), true, NULL, 1));
 	assert_true(pause_queue(q, false, NULL, 0));
 	assert_null(paused_as(q));
-	assert_int_equal(paused_since(q), 0);
+	/* It has no task: nothing is left of it, but that a second one is told the same. */
+	assert_int_equal(paused_since(q), -1);
 	assert_true(pause_queue(q, false, NULL, 0));
+	/* What was resumed takes no room, and goes with the next pause. */
+	const char *other = new_queue();
+	assert_true(pause_queue(other, true, NULL, 1));
+	assert_false(pause_queue(q, false, NULL, 0));
+	assert_false(pause_queue(q, true, NULL, 1));
+	assert_true(pause_queue(other, false, NULL, 0));
+	assert_false(pause_queue(other, true, NULL, 0));
+	/* Or with the next resumption. */
+	assert_true(pause_queue(q, true, "again", 1));
+	assert_true(pause_queue(q, false, NULL, 0));
+	assert_false(pause_queue(other, false, NULL, 0));
+	insert(q);
+	assert_int_equal(paused_since(q), 0);
 }
 
 void queue_counts(void **state)

@@ -36,12 +36,12 @@ static const char all_sql[] =
 	"(SELECT a.queue AS name FROM a WHERE a.queue IS NOT NULL LIMIT i.n) UNION ALL "
 	"(SELECT d.queue FROM d WHERE d.queue IS NOT NULL LIMIT i.n) UNION ALL "
 	"SELECT g.name FROM g WHERE g.name > i.name UNION ALL "
-	"(SELECT q.name FROM queue q WHERE q.name > i.name ORDER BY q.name LIMIT i.n)) n ORDER BY n.name LIMIT (SELECT n FROM i)) " ROWS;
+	"(SELECT q.name FROM queue q WHERE q.paused_at IS NOT NULL AND q.name > i.name ORDER BY q.name LIMIT i.n)) n ORDER BY n.name LIMIT (SELECT n FROM i)) " ROWS;
 
 static const char one_sql[] =
 	"WITH RECURSIVE " INPUT RUNNING
-	", c AS MATERIALIZED (SELECT i.name COLLATE \"C\" AS name FROM i WHERE EXISTS (SELECT FROM queue q WHERE q.name = i.name COLLATE \"C\") OR "
-	"EXISTS (SELECT FROM ready t WHERE t.queue = i.name COLLATE \"C\") OR EXISTS (SELECT FROM delayed t WHERE t.queue = i.name COLLATE \"C\") OR "
+	", c AS MATERIALIZED (SELECT i.name COLLATE \"C\" AS name FROM i WHERE EXISTS (SELECT FROM queue q WHERE q.name = i.name COLLATE \"C\" "
+	"AND q.paused_at IS NOT NULL) OR EXISTS (SELECT FROM ready t WHERE t.queue = i.name COLLATE \"C\") OR EXISTS (SELECT FROM delayed t WHERE t.queue = i.name COLLATE \"C\") OR "
 	"EXISTS (SELECT FROM g WHERE g.name = i.name COLLATE \"C\")) " ROWS;
 
 enum { NAME, PAUSED, REASON, READY, DELAYED, RUN, OLD, ALL };
@@ -110,13 +110,20 @@ const struct pg_stmt pg_queue_list_stmts[2] = {
 	{one_sql, "t4", build_one, read_list},
 };
 
+/* What was resumed before goes with the next pause or resumption; what another one holds goes with the one after. */
+#define GONE                                                                                                 \
+	"gone AS (DELETE FROM queue d WHERE d.name IN (SELECT q.name FROM queue q CROSS JOIN i WHERE q.paused_at IS NULL AND q.name <> i.name " \
+	"FOR UPDATE OF q SKIP LOCKED)) "
 /* A second run finds what the first did, and the row is there: it answers the same. */
 static const char on_sql[] =
-	"INSERT INTO queue (name, paused_at, reason) SELECT i.name, now(), i.reason FROM unnest($1::text[], $2::text[], $3::int4[]) "
-	"AS i(name, reason, most) WHERE EXISTS (SELECT FROM queue q WHERE q.name = i.name COLLATE \"C\") OR (SELECT count(*) FROM queue) < i.most "
+	"WITH i AS MATERIALIZED (SELECT i.name COLLATE \"C\" AS name, i.reason, i.most FROM unnest($1::text[], $2::text[], $3::int4[]) "
+	"AS i(name, reason, most)), " GONE
+	"INSERT INTO queue (name, paused_at, reason) SELECT i.name, now(), i.reason FROM i WHERE EXISTS (SELECT FROM queue q WHERE "
+	"q.name = i.name AND q.paused_at IS NOT NULL) OR (SELECT count(*) FROM queue q WHERE q.paused_at IS NOT NULL) < i.most "
 	"ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(queue.paused_at, excluded.paused_at), reason = excluded.reason RETURNING 1";
 static const char off_sql[] =
-	"UPDATE queue q SET paused_at = NULL, reason = NULL FROM unnest($1::text[]) AS i(name) WHERE q.name = i.name COLLATE \"C\" RETURNING 1";
+	"WITH i AS MATERIALIZED (SELECT i.name COLLATE \"C\" AS name FROM unnest($1::text[]) AS i(name)), " GONE
+	"UPDATE queue q SET paused_at = NULL, reason = NULL FROM i WHERE q.name = i.name RETURNING 1";
 
 static struct store_pause *pause_of(struct pg_batch *b) { return container_of(b->ops[0], struct store_pause, op); }
 

@@ -11,12 +11,12 @@
 
 static const char next_ready_sql[] = "SELECT queue FROM ready WHERE queue > ?1 ORDER BY queue LIMIT 1";
 static const char next_delayed_sql[] = "SELECT queue FROM delayed WHERE queue > ?1 ORDER BY queue LIMIT 1";
-static const char next_paused_sql[] = "SELECT name FROM queue WHERE name > ?1 ORDER BY name LIMIT 1";
+static const char next_paused_sql[] = "SELECT name FROM queue WHERE paused_us IS NOT NULL AND name > ?1 ORDER BY name LIMIT 1";
 static const char next_running_sql[] =
 	"SELECT min(queue) FROM (SELECT queue FROM running LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) ") WHERE queue > ?1";
 static const char known_sql[] =
 	"SELECT EXISTS (SELECT 1 FROM ready WHERE queue = ?1) OR EXISTS (SELECT 1 FROM delayed WHERE queue = ?1) OR "
-	"EXISTS (SELECT 1 FROM queue WHERE name = ?1) OR "
+	"EXISTS (SELECT 1 FROM queue WHERE name = ?1 AND paused_us IS NOT NULL) OR "
 	"EXISTS (SELECT 1 FROM (SELECT queue FROM running LIMIT " NUMBER_TEXT(STORE_QUEUE_RUNNING_MAX) ") WHERE queue = ?1)";
 static const char pause_sql[] = "SELECT paused_us, coalesce(reason, '') FROM queue WHERE name = ?1";
 #define COUNTED(table) \
@@ -30,10 +30,12 @@ static const char first_sql[] =
 	"SELECT neg_priority, seq FROM ready WHERE queue = ?1 AND neg_priority > ?2 ORDER BY neg_priority, seq LIMIT 1";
 static const char created_sql[] = "SELECT created_us FROM task WHERE seq = ?1";
 
+/* What was resumed before goes with the next pause or resumption: until then a repeated one is told what the first was. */
+static const char gone_sql[] = "DELETE FROM queue WHERE paused_us IS NULL AND name <> ?1";
 static const char on_sql[] =
-	"INSERT INTO queue (name, paused_us, reason) SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM queue WHERE name = ?1) OR "
-	"(SELECT count(*) FROM queue) < ?4 ON CONFLICT (name) DO UPDATE SET paused_us = coalesce(paused_us, excluded.paused_us), "
-	"reason = excluded.reason";
+	"INSERT INTO queue (name, paused_us, reason) SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM queue WHERE name = ?1 AND paused_us "
+	"IS NOT NULL) OR (SELECT count(*) FROM queue WHERE paused_us IS NOT NULL) < ?4 ON CONFLICT (name) DO UPDATE SET paused_us = "
+	"coalesce(paused_us, excluded.paused_us), reason = excluded.reason";
 static const char off_sql[] = "UPDATE queue SET paused_us = NULL, reason = NULL WHERE name = ?1";
 
 static void next_in(struct sq_db *db, const char *sql, const char *after, char *low, size_t cap)
@@ -149,7 +151,10 @@ void sq_pause_run(struct sq_ctx *x, struct store_op *op)
 {
 	struct store_pause *o = container_of(op, struct store_pause, op);
 	struct sq_db *db = &x->db;
-	sqlite3_stmt *q = sq_begin(db, o->on ? on_sql : off_sql);
+	sqlite3_stmt *q = sq_begin(db, gone_sql);
+	sq_bind_text(db, o->queue);
+	(void)sq_run(db, q);
+	q = sq_begin(db, o->on ? on_sql : off_sql);
 	sq_bind_text(db, o->queue);
 	if (o->on) {
 		sq_bind_int(db, x->now_wall_us);
