@@ -40,9 +40,18 @@ static inline int64_t us_to_ns(int64_t us)
 static inline size_t min_sz(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t max_sz(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Allocation failure of small fixed objects ends the process: half a scheduler is worse than
- * a restarted one, and every accepted task is in the store.  Anything whose size a peer
- * chooses is allocated with calloc/realloc directly and its failure is answered. */
+/* These three end the process when there is no memory: half a scheduler is worse than a restarted one, and every accepted task is
+ * in the store.  So they are only for
+ *   - small things: of a fixed size, or names, reasons and ids, which have limits; at most XALLOC_SMALL bytes whatever a peer
+ *     says (a task's counted resources, 4.3 KiB, are the longest text);
+ *   - what the process makes for itself at its start and of its own files;
+ *   - xgrow: arrays of the scheduler's own work (events, effects and answers of a turn, heaps of timers and of what waits),
+ *     which can't be half done.
+ * What a request can make large is allocated with calloc, malloc, realloc, buf_… or store_mem_try, and to fail is to answer
+ * RESOURCE_EXHAUSTED, or to close the connection.  The exception: what a worker's session lists as running, and what the
+ * scheduler itself reads of the store.
+ * tests/unit/test_rpc_memory.c and test_handlers_memory.c let each allocation fail, larger ones through xcalloc too. */
+#define XALLOC_SMALL 8192
 void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
 /* Room for one element more behind `n`: `old`, or a larger array with the same n, zeroed behind them (*cap elements). */
 void *xgrow(void *old, size_t n, size_t *cap, size_t size) __attribute__((returns_nonnull));

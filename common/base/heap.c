@@ -52,15 +52,7 @@ static void sift_down(struct heap *h, size_t i, struct heap_node *n)
 void heap_push(struct heap *h, struct heap_node *n)
 {
 	assert(!heap_has(n));
-	if (h->len == h->cap) {
-		size_t cap = h->cap ? h->cap * 2 : 64;
-		void *at = realloc(h->at, cap * sizeof(*h->at));
-		if (!at)
-			abort();
-		h->at = at;
-		h->cap = cap;
-	}
-	h->len++;
+	h->at = xgrow(h->at, h->len++, &h->cap, sizeof(*h->at));
 	sift_up(h, h->len - 1, n);
 }
 

@@ -35,10 +35,13 @@ static uint64_t hash_bytes(uint64_t seed, const void *key, size_t len)
 	return h ^ (h >> 33);
 }
 
+/* One that is full without memory goes on with longer chains, and tries again with the next. */
 static void grow(struct map *m)
 {
 	size_t n = m->buckets ? (m->mask + 1) * 2 : 16;
-	struct map_node **buckets = xcalloc(n, sizeof(*buckets));
+	struct map_node **buckets = m->buckets ? calloc(n, sizeof(*buckets)) : xcalloc(n, sizeof(*buckets));
+	if (!buckets)
+		return;
 	for (size_t i = 0; m->buckets && i <= m->mask; i++) {
 		for (struct map_node *e = m->buckets[i], *next; e; e = next) {
 			next = e->next;

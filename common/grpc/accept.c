@@ -159,9 +159,9 @@ static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct m
 		return NULL;
 	struct grpc_call *c = call_new(srv, r, entry, caller);
 	if (!c && srv->cfg.on_over)
-		srv->cfg.on_over(srv->cfg.app, caller, STATUS_UNAVAILABLE);
+		srv->cfg.on_over(srv->cfg.app, caller, STATUS_RESOURCE_EXHAUSTED);
 	if (!c)
-		return answer_status(srv, r, STATUS_UNAVAILABLE, "out of memory");
+		return answer_status(srv, r, STATUS_RESOURCE_EXHAUSTED, "out of memory");
 	c->gzip = gzip;
 	if (left > 0) {
 		c->deadline_mono_ns = loop_now_mono_ns(srv->loop) + left;

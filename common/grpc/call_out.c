@@ -23,7 +23,7 @@ static int room(struct grpc_call *c, size_t len)
 
 static int no_memory(struct grpc_call *c)
 {
-	call_refuse(c, STATUS_UNAVAILABLE, "out of memory");
+	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
 	return -EPIPE;
 }
 

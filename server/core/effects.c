@@ -73,14 +73,7 @@ const char *emit_text(struct core *c, const char *text)
 struct core_effect *emit(struct core *c, enum core_effect_type type)
 {
 	struct core_effects *e = c->out;
-	if (e->n == e->cap) {
-		size_t cap = e->cap ? e->cap * 2 : 64;
-		void *at = realloc(e->at, cap * sizeof(*e->at));
-		if (!at)
-			abort();
-		e->at = at;
-		e->cap = cap;
-	}
+	e->at = xgrow(e->at, e->n, &e->cap, sizeof(*e->at));
 	struct core_effect *f = &e->at[e->n++];
 	*f = (struct core_effect){ .type = type };
 	return f;

@@ -273,6 +273,14 @@ static void on_recorded(struct store_op *sop)
 	list_push_back(&e->spent_outcomes, &o->node);
 }
 
+static bool any_created(const struct store_insert *first)
+{
+	for (const struct store_insert *i = first; i && first->op.result == STORE_OK; i = i->group_next)
+		if (i->ret_verdict == STORE_INSERT_CREATED)
+			return true;
+	return false;
+}
+
 static void on_inserted(struct store_op *sop)
 {
 	struct engine_submit *s = container_of(sop, struct engine_submit, ins.op);
@@ -293,16 +301,17 @@ static void on_inserted(struct store_op *sop)
 						       : CORE_INSERT_FAILED;
 		if (created && s->ins.ret_given)
 			CRASH_POINT("after-claim");
-	} else if (created) {
-		/* A group. What is not due yet waits in the store; the core finds it there at its next look. */
+	} else if (any_created(&s->ins)) {
+		/* A group. What is not due yet waits in the store; the core finds it there at its next look, and all of it without
+		 * memory to tell of. */
 		struct core_event *ev = engine_event(e, CORE_EV_READY);
-		struct core_task *rows = engine_scratch(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
+		struct core_task *rows = engine_scratch_try(e, (size_t)(s->ins.group_n + 1) * sizeof(*rows));
 		size_t n = 0;
 		for (struct store_insert *i = &s->ins; i; i = i->group_next) {
 			e->stats.submitted += i->ret_verdict == STORE_INSERT_CREATED;
 			if (i->expiry_ns > 0 && (!ev->expires_in_ns || i->expiry_ns < ev->expires_in_ns))
 				ev->expires_in_ns = i->expiry_ns;
-			if (i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
+			if (!rows || i->ret_verdict != STORE_INSERT_CREATED || i->delay_ns || i->run_at_wall_us)
 				continue;
 			rows[n] = i->task;
 			rows[n++].seq = i->ret_seq;
@@ -312,6 +321,7 @@ static void on_inserted(struct store_op *sop)
 	}
 	list_remove(&s->node);
 	list_push_back(&e->spent_submits, &s->node);
+	loop_mark(e->loop, &e->work); /* also where there is no event: it is answered in the flush */
 }
 
 /* ---- effects ---- */

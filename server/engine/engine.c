@@ -24,19 +24,21 @@ struct scratch {
 
 struct core_event *engine_event(struct engine *e, enum core_event_type type)
 {
-	if (e->n_events == e->cap_events) {
-		size_t cap = e->cap_events ? e->cap_events * 2 : 256;
-		void *events = realloc(e->events, cap * sizeof(*e->events));
-		if (!events)
-			abort();
-		e->events = events;
-		e->cap_events = cap;
-	}
+	e->events = xgrow(e->events, e->n_events, &e->cap_events, sizeof(*e->events));
 	struct core_event *ev = &e->events[e->n_events++];
 	memset(ev, 0, sizeof(*ev));
 	ev->type = type;
 	loop_mark(e->loop, &e->work);
 	return ev;
+}
+
+void *engine_scratch_try(struct engine *e, size_t size)
+{
+	struct scratch *s = calloc(1, sizeof(*s) + size);
+	if (!s)
+		return NULL;
+	list_push_back(&e->scratch, &s->node);
+	return s->data;
 }
 
 void *engine_scratch(struct engine *e, size_t size)

@@ -104,6 +104,7 @@ struct engine {
 struct core_event *engine_event(struct engine *e, enum core_event_type type);
 /* Memory that lives until the step is done; NULL for 0 bytes. */
 void *engine_scratch(struct engine *e, size_t size);
+void *engine_scratch_try(struct engine *e, size_t size) MUST_CHECK; /* for what may be large; NULL: no memory */
 struct eng_op *engine_op_new(struct engine *e, const struct core_effect *effect);
 void engine_op_spent(struct eng_op *op);
 

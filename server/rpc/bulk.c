@@ -103,6 +103,13 @@ static void refuse_rest(struct bulk_call *b)
 {
 	struct refusal r;
 	long long done = (long long)(b->counts[DONE] + (b->retries ? 0 : b->counts[STOPPING]));
+	if (b->failed.no_memory) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory; %lld of %zu tasks are known to be done: make the call again",
+			     done, b->n);
+		r.retry_after_ms = 1000;
+		grpc_call_finish(b->search.call, &r);
+		return;
+	}
 	(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s; %lld of %zu tasks are known to be done: make the call again",
 		     b->failed.queue_full ? "too much waits for the store" : "the store is away", b->failed.text, done, b->n);
 	(void)refuse_reason(&r, b->failed.queue_full ? REASON_STORE_BUSY : REASON_STORE_AWAY);
@@ -288,7 +295,11 @@ void cancel_many_on_request(struct grpc_call *call, const uint8_t *data, size_t 
 		pb_free(req);
 		return;
 	}
-	struct bulk_call *b = xcalloc(1, sizeof(*b));
+	struct bulk_call *b = rpc_calloc(call, sizeof(*b));
+	if (!b) {
+		pb_free(req);
+		return;
+	}
 	b->prefix = CANCEL_PREFIX;
 	snprintf(b->words, sizeof(b->words), "cancelled%s%.255s", *req->reason ? ": " : "", req->reason);
 	begin(call, b, req, &(struct asked){ req->filter, req->all, req->dry_run, req->limit, req->page_token,
@@ -300,7 +311,11 @@ void retry_many_on_request(struct grpc_call *call, const uint8_t *data, size_t l
 	Reins__V1__RetryTasksRequest *req = rpc_unpack(call, &reins__v1__retry_tasks_request__descriptor, data, len);
 	if (!req)
 		return;
-	struct bulk_call *b = xcalloc(1, sizeof(*b));
+	struct bulk_call *b = rpc_calloc(call, sizeof(*b));
+	if (!b) {
+		pb_free(req);
+		return;
+	}
 	b->prefix = RETRY_PREFIX;
 	b->retries = true;
 	begin(call, b, req, &(struct asked){ req->filter, req->all, req->dry_run, req->limit, req->page_token,

@@ -56,7 +56,10 @@ static int add_task(struct list_call *l, const struct store_task *t, struct rpc_
 static size_t take(struct search *s, const struct store_task *rows, size_t n)
 {
 	struct list_call *l = container_of(s, struct list_call, search);
-	_cleanup_free_ struct rpc_reasons *reasons = xcalloc(1, sizeof(*reasons));
+	_cleanup_free_ struct rpc_reasons *reasons = calloc(1, sizeof(*reasons));
+	l->no_room = !reasons;
+	if (!reasons)
+		return 0;
 	for (size_t i = 0; i < n; i++) {
 		bool fits;
 		l->no_room = add_task(l, &rows[i], reasons, &fits) != 0;
@@ -104,7 +107,11 @@ void list_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	Reins__V1__ListTasksRequest *req = rpc_unpack(call, &reins__v1__list_tasks_request__descriptor, data, len);
 	if (!req)
 		return;
-	struct list_call *l = xcalloc(1, sizeof(*l));
+	struct list_call *l = rpc_calloc(call, sizeof(*l));
+	if (!l) {
+		pb_free(req);
+		return;
+	}
 	l->search = (struct search){ .rpc = rpc_of(call), .call = call, .take = take, .done = on_searched };
 	l->request = req;
 	buf_init(&l->page, 4 * PAGE_BYTES);

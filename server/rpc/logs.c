@@ -402,7 +402,11 @@ void logs_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	else if (req->follow && rpc_of(call)->draining)
 		rpc_refuse_stopping(call);
 	else if (rpc_parse_id(call, req->task_id, &id) == 0) {
-		struct logs_call *l = xcalloc(1, sizeof(*l));
+		struct logs_call *l = rpc_calloc(call, sizeof(*l));
+		if (!l) {
+			pb_free(req);
+			return;
+		}
 		l->rpc = rpc_of(call);
 		l->call = call;
 		l->id = id;

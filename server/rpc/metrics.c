@@ -200,7 +200,11 @@ void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		pb_free(req);
 		return;
 	}
-	struct metrics_call *m = xcalloc(1, sizeof(*m));
+	struct metrics_call *m = rpc_calloc(call, sizeof(*m));
+	if (!m) {
+		pb_free(req);
+		return;
+	}
 	m->rpc = rpc_of(call);
 	m->call = call;
 	m->req = req;

@@ -51,7 +51,9 @@ void queues_on_end(struct grpc_call *call, bool finished)
 
 static struct queues_call *call_new(struct grpc_call *call)
 {
-	struct queues_call *q = xcalloc(1, sizeof(*q));
+	struct queues_call *q = rpc_calloc(call, sizeof(*q));
+	if (!q)
+		return NULL;
 	q->rpc = rpc_of(call);
 	q->call = call;
 	q->read.op.kind = STORE_QUEUE_LIST; /* for store_op_done_fields */
@@ -170,6 +172,10 @@ void queues_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	struct queues_call *q = call_new(call);
 	struct refusal r;
+	if (!q) {
+		pb_free(req);
+		return;
+	}
 	int rc = parse_list(q, req, &r);
 	pb_free(req);
 	if (rc) {
@@ -233,6 +239,8 @@ static void begin(struct grpc_call *call, bool on, const char *queue, const char
 	}
 	rpc_target(call, "queue=%s", queue);
 	struct queues_call *q = call_new(call);
+	if (!q)
+		return;
 	snprintf(q->queue, sizeof(q->queue), "%s", queue);
 	snprintf(q->reason, sizeof(q->reason), "%s", reason);
 	q->pause.done = on_pause;

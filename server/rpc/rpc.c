@@ -87,6 +87,14 @@ struct rpc *rpc_of(struct grpc_call *call)
 	return grpc_call_app(call);
 }
 
+void *rpc_calloc(struct grpc_call *call, size_t size)
+{
+	void *at = calloc(1, size);
+	if (!at)
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+	return at;
+}
+
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...)
 {
 	struct refusal r;
@@ -163,6 +171,9 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 	if (op->result == STORE_REFUSED) {
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
 		(void)refuse_reason(&r, REASON_STORE_REFUSED);
+	} else if (op->no_memory) {
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		r.retry_after_ms = 1000;
 	} else {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
 			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,

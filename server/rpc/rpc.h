@@ -90,6 +90,8 @@ void rpc_target(struct grpc_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* ---- for the handlers ---- */
 
+/* What a handler keeps of its call, zeroed; without memory the call has been ended and NULL is returned. */
+void *rpc_calloc(struct grpc_call *call, size_t size) MUST_CHECK;
 /* Ends the call with a refusal. */
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
 /* The same with more to say: the task or worker, and for a task that is in the wrong state, that. */

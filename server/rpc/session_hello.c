@@ -131,7 +131,11 @@ static int hello_capacity(struct session *s, const Reins__V1__Hello *m)
 		.cpu_millis = (int32_t)min_i64(r->cpu_millis, INT32_MAX),
 		.gpus = r->gpus,
 	};
-	ev->hello.capacity.custom = s->custom = spec_custom_text(r);
+	if (spec_custom_text(r, &s->custom)) {
+		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		return -1;
+	}
+	ev->hello.capacity.custom = s->custom;
 	return 0;
 }
 

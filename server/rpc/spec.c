@@ -40,12 +40,13 @@ const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least)
 	return NULL;
 }
 
-char *spec_custom_text(Reins__V1__Resources *r)
+int spec_custom_text(Reins__V1__Resources *r, char **ret)
 {
 	struct buf text;
 	char number[24];
+	*ret = NULL;
 	if (!r || !r->n_custom)
-		return NULL;
+		return 0;
 	r->n_custom = pb_map_unique((void *)r->custom, r->n_custom);
 	buf_init(&text, CORE_CUSTOM_MAX + 1);
 	int rc = 0;
@@ -57,11 +58,12 @@ char *spec_custom_text(Reins__V1__Resources *r)
 		rc = rc ? rc : buf_add(&text, r->custom[i]->key, strlen(r->custom[i]->key));
 		rc = rc ? rc : buf_add(&text, number, strlen(number));
 	}
-	char *copy = rc ? NULL : xcalloc(1, buf_len(&text) + 1);
+	char *copy = rc ? NULL : calloc(1, buf_len(&text) + 1);
 	if (copy && buf_len(&text))
 		memcpy(copy, buf_head(&text), buf_len(&text));
 	buf_done(&text);
-	return copy;
+	*ret = copy;
+	return copy ? 0 : -ENOMEM;
 }
 
 struct checker {
@@ -257,7 +259,7 @@ static int64_t duration_or(const Google__Protobuf__Duration *d, int64_t otherwis
 	return d && pb_duration_ns(d, &ns) == 0 ? ns : otherwise;
 }
 
-void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
+int spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
 {
 	const Reins__V1__RetryPolicy *r = spec->retry;
 	struct core_task *t = &ins->task;
@@ -270,7 +272,6 @@ void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
 			.gpus = spec->resources->gpus,
 		};
 	t->handler = spec->handler;
-	t->custom = spec_custom_text(spec->resources);
 	t->exclusive = spec->exclusive;
 	t->lease_ttl_ns = duration_or(spec->lease_ttl, 0);
 	t->max_attempts = r && r->max_attempts > 0 ? r->max_attempts : 1;
@@ -282,6 +283,10 @@ void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins)
 	ins->run_at_wall_us = 0;
 	if (spec->run_at && pb_timestamp_us(spec->run_at, &ins->run_at_wall_us))
 		ins->run_at_wall_us = 0;
+	char *custom;
+	int rc = spec_custom_text(spec->resources, &custom);
+	t->custom = custom;
+	return rc;
 }
 
 int spec_labels(const Reins__V1__TaskSpec *spec, struct store_bytes *ret)

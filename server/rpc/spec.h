@@ -17,15 +17,15 @@ void spec_normalise(Reins__V1__TaskSpec *spec);
 
 /* The fields of ins->task but id and seq, name, run_at and expiry; pointers go into `spec`, but for task.custom, which the
  * caller frees.  Only for a checked, normalised spec. */
-void spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins);
+int spec_to_insert(Reins__V1__TaskSpec *spec, struct store_insert *ins) MUST_CHECK; /* -ENOMEM */
 
 /* As the store keeps them (server/store/labels.h), to be freed; none: no bytes. -ENOMEM. Only for a checked, normalised spec. */
 int spec_labels(const Reins__V1__TaskSpec *spec, struct store_bytes *ret) MUST_CHECK;
 
 /* What is wrong with `custom`, whose values are at least `least` (0 or 1), or NULL. */
 const char *spec_custom_fault(const Reins__V1__Resources *r, int64_t least);
-/* As core_task.custom, to be freed; NULL: none. Sorts the map. Only for one without fault. */
-char *spec_custom_text(Reins__V1__Resources *r);
+/* As core_task.custom, to be freed; NULL: none. Sorts the map. Only for one without fault. -ENOMEM. */
+int spec_custom_text(Reins__V1__Resources *r, char **ret) MUST_CHECK;
 
 /* SHA-256 of the normalised spec without origin: what an idempotency key stands for. -ENOMEM. */
 int spec_hash(Reins__V1__TaskSpec *spec, uint8_t ret_hash[static 32]) MUST_CHECK;

@@ -81,8 +81,7 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 	if (spec_check(req->spec, &rpc->limits, path, r))
 		return -1;
 	spec_normalise(req->spec);
-	spec_to_insert(req->spec, ins);
-	if (spec_labels(req->spec, &ins->labels))
+	if (spec_to_insert(req->spec, ins) || spec_labels(req->spec, &ins->labels))
 		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
 	ins->owner = s->owner;
 	if (!rpc_may_queue(s->call, req->spec->queue)) {

@@ -12,6 +12,7 @@
 #include "server/rpc/wire.h"
 
 #define SYNC_NS (30 * NS_PER_S)
+#define SYNC_AGAIN_NS (100 * NS_PER_MS) /* for want of memory */
 #define EVENT_MAX (16 * 1024 * 1024)
 enum { EVENT_CURSOR = 1, EVENT_KIND, EVENT_TASK, EVENT_AT, EVENT_STATE, EVENT_ATTEMPT, EVENT_STATE_BEFORE };
 enum { TASK_ID = 1, TIME_SECONDS = 1, TIME_NANOS = 2 };
@@ -24,6 +25,7 @@ static void on_change(void *arg)
 	watch_reader_news(watch->head);
 }
 
+/* NULL: no memory. */
 static struct watch *watch_of(struct rpc *rpc)
 {
 	if (rpc->watch)
@@ -32,6 +34,10 @@ static struct watch *watch_of(struct rpc *rpc)
 	watch->rpc = rpc;
 	list_init(&watch->readers);
 	watch->head = watch_reader_new(watch);
+	if (!watch->head) {
+		free(watch);
+		return NULL;
+	}
 	rpc->watch = watch;
 	return watch;
 }
@@ -255,8 +261,13 @@ void watcher_sync(struct watcher *w, const struct cursor *at)
 	cursor_format(&c, engine_store_id(w->watch->rpc->engine), text);
 	cursor_done(&c);
 	buf_init(&body, 256);
-	if (!wire_put_int(&body, EVENT_KIND, REINS__V1__TASK_EVENT__KIND__SYNC) && !put_time(&body, clock_wall_us()))
-		(void)send_with(w, text, &body); /* what does not take it has more to take */
+	int rc = wire_put_int(&body, EVENT_KIND, REINS__V1__TASK_EVENT__KIND__SYNC);
+	if (!rc)
+		rc = put_time(&body, clock_wall_us());
+	if (!rc)
+		rc = send_with(w, text, &body); /* what does not take it has more to take */
+	if (rc == -ENOMEM)
+		loop_timer_set(&w->sync, loop_now_mono_ns(w->watch->rpc->loop) + SYNC_AGAIN_NS);
 	buf_done(&body);
 	w->begun = true;
 	w->sync_due = false;
@@ -304,11 +315,19 @@ static int parse(struct rpc *rpc, const Reins__V1__WatchTasksRequest *req, struc
 	return rc ? -1 : 0;
 }
 
-static void begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasksRequest *req, const struct filter *filter, const struct cursor *at)
+/* False: no memory; the call, the request and the filter are as they were. */
+static bool begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasksRequest *req, const struct filter *filter, const struct cursor *at)
 {
 	struct watch *watch = watch_of(rpc);
-	struct watcher *w = xcalloc(1, sizeof(*w));
+	struct watcher *w = watch ? calloc(1, sizeof(*w)) : NULL;
+	if (!w)
+		return false;
 	w->watch = watch;
+	list_init(&w->node);
+	if (!watch_reader_start(w, at)) {
+		free(w);
+		return false;
+	}
 	w->call = call;
 	w->request = req;
 	w->filter = *filter; /* the request, which it points into, is ours too */
@@ -326,20 +345,22 @@ static void begin(struct rpc *rpc, struct grpc_call *call, Reins__V1__WatchTasks
 	store->on_change_arg = watch;
 	watch->n_watchers++;
 	watch->n_metrics += wants_metrics(w);
-	watch_reader_start(w, at);
 	w->reader->from_now = !*req->cursor;
 	watch_reader_run(w->reader);
+	return true;
 }
 
 void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 {
 	struct rpc *rpc = rpc_of(call);
 	Reins__V1__WatchTasksRequest *req = rpc_unpack(call, &reins__v1__watch_tasks_request__descriptor, data, len);
-	_cleanup_free_ struct filter *filter = xcalloc(1, sizeof(*filter)); /* large */
+	_cleanup_free_ struct filter *filter = req ? rpc_calloc(call, sizeof(*filter)) : NULL; /* large */
 	struct cursor at = {0};
 	struct refusal r;
-	if (!req)
+	if (!filter) {
+		pb_free(req);
 		return;
+	}
 	if (rpc->draining) {
 		rpc_refuse_stopping(call);
 		pb_free(req);
@@ -353,8 +374,10 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		grpc_call_finish(call, &r);
 		filter_done(filter);
 		pb_free(req);
-	} else {
-		begin(rpc, call, req, filter, &at);
+	} else if (!begin(rpc, call, req, filter, &at)) {
+		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		filter_done(filter);
+		pb_free(req);
 	}
 	cursor_done(&at);
 }

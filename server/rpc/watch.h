@@ -105,9 +105,10 @@ void watcher_refuse(struct watcher *w, const struct refusal *r);
 
 /* ---- watch_reader.c ---- */
 
-struct watch_reader *watch_reader_new(struct watch *watch);
-/* A reader of its own for a watcher that has none, from there on. */
-void watch_reader_start(struct watcher *w, const struct cursor *at);
+/* NULL: no memory. */
+struct watch_reader *watch_reader_new(struct watch *watch) MUST_CHECK;
+/* A reader of its own for a watcher that has none, from there on. False: no memory, nothing has changed. */
+bool watch_reader_start(struct watcher *w, const struct cursor *at) MUST_CHECK;
 /* Goes on: reads if it should. */
 void watch_reader_run(struct watch_reader *r);
 /* The watcher leaves; the reader, if it was its own, ends. */

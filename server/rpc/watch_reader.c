@@ -141,9 +141,12 @@ static void join_all(struct watch *watch)
 	}
 }
 
-void watch_reader_start(struct watcher *w, const struct cursor *at)
+bool watch_reader_start(struct watcher *w, const struct cursor *at)
 {
 	struct watch_reader *r = watch_reader_new(w->watch);
+	if (!r)
+		return false;
+	list_remove(&w->node);
 	cursor_copy(&r->at, at);
 	w->reader = r;
 	list_push_back(&r->watchers, &w->node);
@@ -151,6 +154,7 @@ void watch_reader_start(struct watcher *w, const struct cursor *at)
 	/* Rows with smaller numbers may have come since: the part that it has of one must be remembered beyond them. */
 	if (at->part_done)
 		w->ahead = copy_of(at);
+	return true;
 }
 
 /* One that takes nothing must not hold up the others: it goes on by itself from `at`. */
@@ -158,12 +162,19 @@ static void part(struct watcher *w, const struct cursor *at)
 {
 	struct cursor own = {0};
 	cursor_copy(&own, at);
-	if (w->ahead) {
-		cursor_max(&own, w->ahead);
-		forget_ahead(w);
+	struct cursor *ahead = w->ahead;
+	if (ahead)
+		cursor_max(&own, ahead);
+	w->ahead = NULL;
+	bool started = watch_reader_start(w, &own);
+	if (!started) {
+		struct refusal r;
+		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory; go on from the last cursor");
+		watcher_refuse(w, &r);
 	}
-	list_remove(&w->node);
-	watch_reader_start(w, &own);
+	if (ahead)
+		cursor_done(ahead);
+	free(ahead);
 	cursor_done(&own);
 }
 
@@ -345,7 +356,7 @@ static bool hand_out(struct watch_reader *r, const struct watch_item *i, struct 
 
 static void hand_out_all(struct watch_reader *r)
 {
-	struct rpc_reasons *reasons = xcalloc(1, sizeof(*reasons));
+	struct rpc_reasons *reasons = calloc(1, sizeof(*reasons)); /* without, each task's is looked into */
 	size_t i = 0;
 	for (; i < r->n_items; i++) {
 		/* Rows between that nobody wants. */
@@ -514,7 +525,9 @@ static void on_timer(struct loop_timer *t)
 
 struct watch_reader *watch_reader_new(struct watch *watch)
 {
-	struct watch_reader *r = xcalloc(1, sizeof(*r));
+	struct watch_reader *r = calloc(1, sizeof(*r));
+	if (!r)
+		return NULL;
 	r->watch = watch;
 	list_init(&r->node);
 	list_init(&r->watchers);

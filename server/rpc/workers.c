@@ -54,7 +54,9 @@ void workers_on_end(struct grpc_call *call, bool finished)
 
 static struct workers_call *call_new(struct grpc_call *call)
 {
-	struct workers_call *w = xcalloc(1, sizeof(*w));
+	struct workers_call *w = rpc_calloc(call, sizeof(*w));
+	if (!w)
+		return NULL;
 	w->rpc = rpc_of(call);
 	w->call = call;
 	w->read.op.kind = STORE_WORKERS; /* for store_op_done_fields */
@@ -192,6 +194,10 @@ void workers_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	struct workers_call *w = call_new(call);
 	struct refusal r;
+	if (!w) {
+		pb_free(req);
+		return;
+	}
 	int rc = parse_list(w, req, &r);
 	pb_free(req);
 	if (rc) {
@@ -275,6 +281,10 @@ void drain_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		return;
 	struct workers_call *w = call_new(call);
 	struct refusal r;
+	if (!w) {
+		pb_free(req);
+		return;
+	}
 	int rc = parse_drain(w, req, &r);
 	pb_free(req);
 	if (rc) {

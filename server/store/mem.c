@@ -15,30 +15,60 @@ struct store_mem {
 	_Alignas(ALIGN) uint8_t data[];
 };
 
-void *store_mem_get(struct store_mem **m, size_t size)
+static size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+static bool has_room(const struct store_mem *c, size_t size) { return c && c->cap - c->used >= size; }
+
+/* False: no memory. Where there is none for what may come too, it is as large as what is wanted now. */
+static bool add_chunk(struct store_mem **m, size_t size, bool must)
 {
-	size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-	struct store_mem *c = *m;
-	if (!c || c->cap - c->used < size) {
-		size_t cap = max_sz(c ? min_sz(c->cap * 2, CHUNK_MAX) : CHUNK_MIN, size);
-		struct store_mem *fresh = xcalloc(1, sizeof(*fresh) + cap);
-		fresh->cap = cap;
-		fresh->older = c;
-		*m = c = fresh;
+	size_t cap = max_sz(*m ? min_sz((*m)->cap * 2, CHUNK_MAX) : CHUNK_MIN, size);
+	struct store_mem *fresh = calloc(1, sizeof(*fresh) + cap);
+	if (!fresh) {
+		cap = size;
+		fresh = must ? xcalloc(1, sizeof(*fresh) + cap) : calloc(1, sizeof(*fresh) + cap);
 	}
+	if (!fresh)
+		return false;
+	fresh->cap = cap;
+	fresh->older = *m;
+	*m = fresh;
+	return true;
+}
+
+static void *piece_of(struct store_mem *c, size_t size)
+{
 	void *piece = c->data + c->used;
 	c->used += size;
 	return piece;
 }
 
-char *store_mem_copy(struct store_mem **m, const void *data, size_t len)
+void *store_mem_get(struct store_mem **m, size_t size)
 {
-	char *piece = store_mem_get(m, len + 1);
+	size = aligned(size);
+	if (!has_room(*m, size))
+		(void)add_chunk(m, size, true);
+	return piece_of(*m, size);
+}
+
+void *store_mem_try(struct store_mem **m, size_t size)
+{
+	size = aligned(size);
+	return has_room(*m, size) || add_chunk(m, size, false) ? piece_of(*m, size) : NULL;
+}
+
+static char *fill(char *piece, const void *data, size_t len)
+{
+	if (!piece)
+		return NULL;
 	if (len)
 		memcpy(piece, data, len);
 	piece[len] = '\0';
 	return piece;
 }
+
+char *store_mem_copy(struct store_mem **m, const void *data, size_t len) { return fill(store_mem_get(m, len + 1), data, len); }
+char *store_mem_try_copy(struct store_mem **m, const void *data, size_t len) { return fill(store_mem_try(m, len + 1), data, len); }
 
 static const char *place(char **at, const char *text)
 {

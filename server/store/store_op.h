@@ -53,7 +53,7 @@ struct store_op {
 	struct list node; /* the store's while submitted */
 	enum store_kind kind;
 	enum store_result result;
-	bool maybe_done, queue_full;
+	bool maybe_done, queue_full, no_memory; /* the last: UNAVAILABLE for that alone, and nothing was changed */
 	char text[160];
 	void (*done)(struct store_op *op);
 	/* the store's while submitted */

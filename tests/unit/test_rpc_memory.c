@@ -2,8 +2,8 @@
  * dialects and handlers to the end of the connection.  What may come of it is a refusal, a reset stream or a lost
  * connection; what may not is a crash, a leak, a call whose on_end does not come, or a server that is worse off afterwards.
  *
- * Left out are those that end the process by design (common/base/base.h: small objects of fixed size): xcalloc, xgrow,
- * xstrdup, and the loop's heap of timers, which has its room before. */
+ * Left out are those that end the process by design (common/base/base.h).  The services on a store are in
+ * test_handlers_memory.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,125 +19,8 @@
 #include "common/grpc/server.h"
 #include "common/h2/h2.h"
 #include "server/rpc/rpc.h"
+#include "tests/unit/failing_memory.h"
 #include "tests/unit/h2_raw.h"
-
-/* ---- memory ---- */
-
-static struct {
-	bool armed, for_good; /* the n-th fails, and for_good: all after it */
-	int exempt;
-	int64_t n, at, live;
-} M;
-
-static bool fails(void)
-{
-	if (!M.armed || M.exempt)
-		return false;
-	M.n++;
-	return M.for_good ? M.n >= M.at : M.n == M.at;
-}
-
-void *__real_xcalloc(size_t n, size_t size);
-void *__real_xgrow(void *old, size_t n, size_t *cap, size_t size);
-char *__real_xstrdup(const char *s);
-void *__wrap_xcalloc(size_t n, size_t size);
-void *__wrap_xgrow(void *old, size_t n, size_t *cap, size_t size);
-char *__wrap_xstrdup(const char *s);
-
-void *__wrap_xcalloc(size_t n, size_t size)
-{
-	M.exempt++;
-	void *p = __real_xcalloc(n, size);
-	M.exempt--;
-	return p;
-}
-
-void *__wrap_xgrow(void *old, size_t n, size_t *cap, size_t size)
-{
-	M.exempt++;
-	void *p = __real_xgrow(old, n, cap, size);
-	M.exempt--;
-	return p;
-}
-
-char *__wrap_xstrdup(const char *s)
-{
-	M.exempt++;
-	char *p = __real_xstrdup(s);
-	M.exempt--;
-	return p;
-}
-
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(SANITIZED)
-/* The sanitizer has malloc for itself: only our own code's calls are seen, and it looks for leaks. */
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size) { return fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_realloc(void *p, size_t size) { return fails() ? NULL : __real_realloc(p, size); }
-#define COUNTED false
-#else
-/* All of the process, nghttp2, zlib and protobuf-c included. */
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t size);
-void __libc_free(void *p);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size) { return malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return calloc(n, size); }
-void *__wrap_realloc(void *p, size_t size) { return realloc(p, size); }
-
-static void *count(void *p)
-{
-	M.live += p != NULL;
-	return p;
-}
-
-void *malloc(size_t size)
-{
-	if (!fails())
-		return count(__libc_malloc(size));
-	errno = ENOMEM;
-	return NULL;
-}
-
-void *calloc(size_t n, size_t size)
-{
-	if (!fails())
-		return count(__libc_calloc(n, size));
-	errno = ENOMEM;
-	return NULL;
-}
-
-void *realloc(void *p, size_t size)
-{
-	if (fails()) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	void *at = __libc_realloc(p, size);
-	M.live += at && !p;
-	return at;
-}
-
-void free(void *p)
-{
-	M.live -= p != NULL;
-	__libc_free(p);
-}
-#define COUNTED true
-#endif
 
 /* ---- a server: echoes, and reflection as it is ---- */
 
@@ -238,14 +121,14 @@ static void on_ready(void *arg, int events)
 {
 	static uint8_t bytes[16384];
 	ssize_t n;
-	M.exempt++;
+	memory_exempt++;
 	while ((n = stream_read(T.s, bytes, sizeof(bytes))) > 0)
 		assert_int_equal(buf_add(&T.got, bytes, (size_t)n), 0);
 	if (n != -EAGAIN) {
 		T.ended = true;
 		stream_want(T.s, 0);
 	}
-	M.exempt--;
+	memory_exempt--;
 }
 
 static void turns(int n)
@@ -278,15 +161,15 @@ static int talk(const struct raw *r)
 	M.n = 0;
 	M.armed = true;
 	if (grpc_server_adopt(T.server, server_end) < 0) {
-		M.exempt++;
+		memory_exempt++;
 		stream_close(server_end);
-		M.exempt--;
+		memory_exempt--;
 	}
 	while (at < len) {
 		struct iovec iov = { (void *)(uintptr_t)(buf_head(&r->out) + at), min_sz(len - at, 700) };
-		M.exempt++;
+		memory_exempt++;
 		ssize_t n = stream_writev(T.s, &iov, 1);
-		M.exempt--;
+		memory_exempt--;
 		if (n < 0 && n != -EAGAIN)
 			break;
 		at += n > 0 ? (size_t)n : 0;
@@ -349,7 +232,7 @@ static void sweep(bool for_good)
 			live = M.live;
 			n_abandoned++;
 		}
-		if (COUNTED && at > 1 && M.live != live)
+		if (memory_is_counted && at > 1 && M.live != live)
 			fail_msg("%lld allocations stay when number %lld of %lld fails", (long long)(M.live - live), (long long)at, (long long)total);
 	}
 	assert_true(n_abandoned < total);
@@ -366,14 +249,6 @@ static int set_up(void **state)
 	assert_int_equal(loop_new(&T.loop), 0);
 	T.rpc = (struct rpc){ .loop = T.loop };
 	rpc_init(&T.rpc);
-	/* Room in the loop's heap. */
-	static struct loop_timer timers[256];
-	for (size_t i = 0; i < ARRAY_LEN(timers); i++) {
-		loop_timer_init(&timers[i], T.loop, NULL);
-		loop_timer_set(&timers[i], INT64_MAX / 2);
-	}
-	for (size_t i = 0; i < ARRAY_LEN(timers); i++)
-		loop_timer_stop(&timers[i]);
 	return 0;
 }
 

@@ -71,11 +71,15 @@ static int read_rows(struct pg_batch *b, const PGresult *r)
 	int n = PQntuples(r), streams = 0;
 	while (streams < n && pg_get_bool(r, streams, IS_STREAM))
 		streams++;
-	struct store_stream *all = store_mem_get(mem, ((size_t)streams + 1) * sizeof(*all));
+	struct store_stream *all = pg_mem(mem, ((size_t)streams + 1) * sizeof(*all));
+	if (!all)
+		return -ENOMEM;
 	for (int row = 0; row < streams; row++)
 		all[row] = (struct store_stream){pg_get_int(r, row, STREAM), pg_get_int8(r, row, NUMBER), pg_get_bool(r, row, OVER)};
 	o->ret_n = 0;
-	o->ret_rows = store_mem_get(mem, ((size_t)(n - streams) + 1) * sizeof(*o->ret_rows));
+	o->ret_rows = pg_mem(mem, ((size_t)(n - streams) + 1) * sizeof(*o->ret_rows));
+	if (!o->ret_rows)
+		return -ENOMEM;
 	for (int row = streams; row < n; row++) {
 		struct store_event *e = &o->ret_rows[o->ret_n];
 		*e = (struct store_event){.stream = pg_get_int(r, row, STREAM), .number = pg_get_int8(r, row, NUMBER),

@@ -173,7 +173,9 @@ static int read(struct pg_batch *b, const PGresult *r)
 		n = 0;
 	n = n > o->limit ? o->limit : n;
 	o->ret_more = found > n || !all_seen;
-	o->ret_tasks = n ? store_mem_get(mem, (size_t)n * sizeof(*o->ret_tasks)) : NULL;
+	o->ret_tasks = n ? pg_mem(mem, (size_t)n * sizeof(*o->ret_tasks)) : NULL;
+	if (n && !o->ret_tasks)
+		return -ENOMEM;
 	for (int row = 0; row < n; row++) {
 		int rc = pg_get_view(r, row, 0, &o->ret_tasks[row], mem);
 		if (rc < 0)

@@ -94,7 +94,9 @@ static int read_chunks(struct store_log_read *o, const PGresult *r, int first, i
 	o->ret_chunks = NULL;
 	if (pg_is_null(r, first, R_OFFSET))
 		return 0;
-	o->ret_chunks = store_mem_get(mem, (size_t)n * sizeof(*o->ret_chunks));
+	o->ret_chunks = pg_mem(mem, (size_t)n * sizeof(*o->ret_chunks));
+	if (n && !o->ret_chunks)
+		return -ENOMEM;
 	for (int row = first; row < first + n; row++) {
 		struct store_log_chunk c = {.offset = pg_get_int8(r, row, R_OFFSET), .dropped = pg_get_int8(r, row, R_DROPPED)};
 		c.stream = (enum store_log_stream)pg_get_int(r, row, R_STREAM);

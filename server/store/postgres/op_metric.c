@@ -81,7 +81,9 @@ static void read_points(struct store_metrics_read *o, const PGresult *r, int fir
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	o->ret_n = 0;
 	o->ret_counts = (struct store_bytes){0};
-	o->ret_items = n ? store_mem_get(mem, (size_t)n * sizeof(*o->ret_items)) : NULL;
+	o->ret_items = n ? pg_mem(mem, (size_t)n * sizeof(*o->ret_items)) : NULL;
+	if (n && !o->ret_items)
+		return; /* which pg_rows_short says */
 	for (int row = first; row < first + n; row++) {
 		struct store_metric m = {.number = pg_get_int8(r, row, 1), .point = pg_get_bytes(r, row, 2, mem)};
 		if (m.number)

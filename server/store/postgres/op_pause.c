@@ -89,7 +89,9 @@ static int read_list(struct pg_batch *b, const PGresult *r)
 	o->ret_more = n > limit;
 	n = n > limit ? limit : n;
 	o->ret_n = (size_t)n;
-	o->ret_rows = store_mem_get(mem, (o->ret_n + 1) * sizeof(*o->ret_rows));
+	o->ret_rows = pg_mem(mem, (o->ret_n + 1) * sizeof(*o->ret_rows));
+	if (!o->ret_rows)
+		return -ENOMEM;
 	for (int row = 0; row < n; row++) {
 		struct store_queue *q = &o->ret_rows[row];
 		q->name = text_of(r, row, NAME, mem);

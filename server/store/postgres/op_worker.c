@@ -68,7 +68,9 @@ static int read_workers(struct pg_batch *b, const PGresult *r)
 		n = o->limit;
 	o->ret_more = found > n;
 	o->ret_n = (size_t)n;
-	o->ret_rows = store_mem_get(mem, (o->ret_n + 1) * sizeof(*o->ret_rows));
+	o->ret_rows = pg_mem(mem, (o->ret_n + 1) * sizeof(*o->ret_rows));
+	if (!o->ret_rows)
+		return -ENOMEM;
 	for (int row = 0; row < n; row++) {
 		struct store_worker *w = &o->ret_rows[row];
 		struct uuid instance;

@@ -72,6 +72,7 @@ struct pg_batch {
 	size_t n;
 	bool resent;      /* all were sent before, outcome unknown */
 	bool stripped;
+	bool no_memory;   /* for the answer */
 	bool on_way;      /* counted in the queue's in_flight */
 	uint8_t retries;
 	uint8_t todo[PG_STMTS_MAX], n_todo, current; /* statements on the way */

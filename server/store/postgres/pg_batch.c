@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "server/store/postgres/pg.h"
+#include "server/store/postgres/pg_rows.h"
 
 #define RETRIES_MAX 10
 #define TIMEOUTS_MAX 3
@@ -76,7 +77,10 @@ void pg_batch_on_result(struct pg_batch *b, const PGresult *r)
 	if (b->current >= b->n_todo)
 		abort(); /* an answer that belongs to nobody must not reach somebody */
 	int rc = b->kind->stmts[b->todo[b->current]].read(b, r);
+	if (pg_rows_short())
+		rc = -ENOMEM;
 	if (rc == -ENOMEM) {
+		b->no_memory = true;
 		snprintf(b->sqlstate, sizeof(b->sqlstate), "53200");
 		snprintf(b->text, sizeof(b->text), "no memory for the answer");
 	} else if (rc < 0) {
@@ -195,6 +199,16 @@ static int patience(const struct pg_batch *b)
 	return b->kind->reads ? 0 : TIMEOUTS_MAX;
 }
 
+/* The connection is as good as before, and nothing was changed. */
+static void answer_short(struct pg_batch *b)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		pg_store_answer(b->store, b->ops[i], STORE_UNAVAILABLE, b->text);
+		b->ops[i]->no_memory = true;
+	}
+	pg_batch_free(b);
+}
+
 void pg_batch_on_sync(struct pg_batch *b)
 {
 	arrived(b);
@@ -208,6 +222,10 @@ void pg_batch_on_sync(struct pg_batch *b)
 	for (size_t i = 0; i < b->n; i++) {
 		store_op_done_fields(b->ops[i]);
 		b->ops[i]->tries &= (uint16_t)~AGAIN;
+	}
+	if (b->no_memory && b->kind->reads) {
+		answer_short(b);
+		return;
 	}
 	switch (classify(b->sqlstate)) {
 	case CONTENT:

@@ -56,12 +56,31 @@ void pg_get_uuid(const PGresult *r, int row, int col, struct uuid *ret)
 
 const char *pg_get_text(const PGresult *r, int row, int col) { return PQgetvalue(r, row, col); }
 
+/* Of the one loop, between a read and the look of who called it. */
+static bool ran_short;
+
+bool pg_rows_short(void)
+{
+	bool was = ran_short;
+	ran_short = false;
+	return was;
+}
+
+void *pg_mem(struct store_mem **mem, size_t size)
+{
+	void *at = store_mem_try(mem, size);
+	ran_short |= !at;
+	return at;
+}
+
 struct store_bytes pg_get_bytes(const PGresult *r, int row, int col, struct store_mem **mem)
 {
 	if (PQgetisnull(r, row, col))
 		return (struct store_bytes){0};
 	size_t n = (size_t)PQgetlength(r, row, col);
-	return (struct store_bytes){(const uint8_t *)store_mem_copy(mem, PQgetvalue(r, row, col), n), n};
+	const char *copy = store_mem_try_copy(mem, PQgetvalue(r, row, col), n);
+	ran_short |= !copy;
+	return copy ? (struct store_bytes){(const uint8_t *)copy, n} : (struct store_bytes){0};
 }
 
 int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret)

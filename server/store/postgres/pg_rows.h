@@ -19,6 +19,9 @@ void pg_get_uuid(const PGresult *r, int row, int col, struct uuid *ret);
 /* As long as the result; "" for null. */
 const char *pg_get_text(const PGresult *r, int row, int col);
 /* A copy; data NULL for null. */
+/* Without memory these return none, and pg_rows_short() says so, once. */
+void *pg_mem(struct store_mem **mem, size_t size);
+bool pg_rows_short(void);
 struct store_bytes pg_get_bytes(const PGresult *r, int row, int col, struct store_mem **mem);
 /* NULL for null; -ENOMEM leaves *ret untouched. */
 int pg_get_blob(const PGresult *r, int row, int col, struct blob **ret) MUST_CHECK;

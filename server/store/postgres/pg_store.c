@@ -60,7 +60,7 @@ static void answered(struct pg_store *s, struct store_op *op)
 void pg_store_answer(struct pg_store *s, struct store_op *op, enum store_result result, const char *text)
 {
 	op->result = result;
-	op->maybe_done = false;
+	op->maybe_done = op->no_memory = false;
 	snprintf(op->text, sizeof(op->text), "%s", text);
 	answered(s, op);
 }
@@ -243,8 +243,11 @@ static struct pg_batch *gather(struct pg_store *s, int kind)
 	struct keys seen = {.cap = max_sz(cap, (size_t)items(container_of(q->ops.next, struct store_op, node)))};
 	if (k->key) {
 		map_init(&seen.map);
-		seen.nodes = xcalloc(seen.cap, sizeof(*seen.nodes));
+		seen.nodes = calloc(seen.cap, sizeof(*seen.nodes));
 	}
+	bool keyed = k->key && seen.nodes;
+	if (k->key && !keyed)
+		cap = 1; /* without memory to compare with others: alone */
 	size_t n = 0, n_items = 0;
 	int64_t bytes = 0;
 	list_each(it, &q->ops) {
@@ -253,7 +256,7 @@ static struct pg_batch *gather(struct pg_store *s, int kind)
 			break;
 		if (n && (n_items + (size_t)items(op) > max || bytes + weight(op) > s->cfg.max_batch_bytes))
 			break;
-		if (k->key && (keys_have(k, op, &seen) || !keys_add(k, op, &seen)))
+		if (keyed && (keys_have(k, op, &seen) || !keys_add(k, op, &seen)))
 			continue; /* stays for the next batch */
 		list_remove(it);
 		ops[n++] = op;
@@ -340,7 +343,7 @@ static void submit(struct store *base, struct store_op *op)
 	struct pg_store *s = container_of(base, struct pg_store, base);
 	struct pg_queue *q = &s->queues[op->kind];
 	op->sent = op->tries = 0;
-	op->maybe_done = false;
+	op->maybe_done = op->no_memory = false;
 	bool taken = store_take(base, op, items(op), weight(op));
 	q->n_ops++;
 	if (!taken)

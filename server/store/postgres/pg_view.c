@@ -124,8 +124,10 @@ static struct store_attempt_row former(const PGresult *r, int row, int col, stru
 
 void pg_get_attempts(const PGresult *r, int first, int n, int col, struct store_task *t, struct store_mem **mem)
 {
-	struct store_attempt_row *all = store_mem_get(mem, ((size_t)n + 1) * sizeof(*all));
+	struct store_attempt_row *all = pg_mem(mem, ((size_t)n + 1) * sizeof(*all));
 	size_t own = t->n_attempts, at = 0;
+	if (!all)
+		return;
 	for (int row = first; row < first + n; row++)
 		if (!pg_is_null(r, row, col + A_ATTEMPT) && pg_get_int(r, row, col + A_ATTEMPT) <= t->core.attempt - (int32_t)own)
 			all[at++] = former(r, row, col, mem);

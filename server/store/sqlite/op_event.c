@@ -85,7 +85,7 @@ static void read_rows(struct sq_ctx *x, struct store_events *o, int64_t after)
 	struct sq_db *db = &x->db;
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	int64_t limit = o->limit > 0 ? o->limit : 1, bytes = 0;
-	o->ret_rows = store_mem_get(mem, (size_t)limit * sizeof(*o->ret_rows));
+	o->ret_rows = sq_mem(db, mem, (size_t)limit * sizeof(*o->ret_rows));
 	sqlite3_stmt *q = sq_begin(db, read_sql);
 	sq_bind_int(db, after);
 	sq_bind_int(db, limit + 1);
@@ -97,7 +97,7 @@ static void read_rows(struct sq_ctx *x, struct store_events *o, int64_t after)
 		}
 		struct store_event *e = &o->ret_rows[o->ret_n++];
 		*e = (struct store_event){.stream = STREAM, .number = sq_int(q, 0), .at_wall_us = sq_int(q, 1),
-					  .changes = sq_bytes_copy(q, 2, mem)};
+					  .changes = sq_bytes_copy(db, q, 2, mem)};
 		bytes += (int64_t)e->changes.len;
 	}
 }

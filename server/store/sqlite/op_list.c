@@ -161,8 +161,8 @@ static void read_rows(struct search *s)
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	int64_t left = o->max_bytes > 0 ? o->max_bytes : INT64_MAX;
 	size_t most = min_sz(s->n, (size_t)o->limit);
-	o->ret_tasks = most ? store_mem_get(mem, most * sizeof(*o->ret_tasks)) : NULL;
-	while (o->ret_n < most && left > 0) {
+	o->ret_tasks = most ? sq_mem(s->db, mem, most * sizeof(*o->ret_tasks)) : NULL;
+	while (o->ret_tasks && o->ret_n < most && left > 0) {
 		struct store_task *t = &o->ret_tasks[o->ret_n];
 		if (!sq_view_read(s->db, s->seqs[o->ret_n], o->full, o->bare, t, mem))
 			break;

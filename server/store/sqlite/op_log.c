@@ -198,15 +198,19 @@ void sq_log_append_run(struct sq_ctx *x, struct store_op *op)
 
 /* ---- read ---- */
 
-static struct store_log_chunk *next_chunk(struct store_log_read *o, size_t *cap)
+/* NULL: no memory, which sticks. */
+static struct store_log_chunk *next_chunk(struct sq_db *logs, struct store_log_read *o, size_t *cap)
 {
 	struct store_mem **mem = (struct store_mem **)&o->ret_memory;
 	if (o->ret_n == *cap) {
-		struct store_log_chunk *old = o->ret_chunks;
-		*cap = *cap ? *cap * 2 : 16;
-		o->ret_chunks = store_mem_get(mem, *cap * sizeof(*old));
+		size_t more = *cap ? *cap * 2 : 16;
+		struct store_log_chunk *at = sq_mem(logs, mem, more * sizeof(*at));
+		if (!at)
+			return NULL;
 		if (o->ret_n)
-			memcpy(o->ret_chunks, old, o->ret_n * sizeof(*old));
+			memcpy(at, o->ret_chunks, o->ret_n * sizeof(*at));
+		o->ret_chunks = at;
+		*cap = more;
 	}
 	return &o->ret_chunks[o->ret_n++];
 }
@@ -254,8 +258,16 @@ void sq_log_read_run(struct sq_ctx *x, struct store_op *op)
 			sq_end(q);
 			break;
 		}
-		c.data.data = (const uint8_t *)store_mem_copy(mem, (const char *)c.data.data, c.data.len);
-		*next_chunk(o, &cap) = c;
+		uint8_t *copy = sq_mem(logs, mem, c.data.len + 1);
+		struct store_log_chunk *chunk = copy ? next_chunk(logs, o, &cap) : NULL;
+		if (!chunk) {
+			sq_end(q);
+			return;
+		}
+		if (c.data.len)
+			memcpy(copy, c.data.data, c.data.len);
+		c.data.data = copy;
+		*chunk = c;
 		left -= (int64_t)c.data.len;
 		at = c.offset + c.dropped + (int64_t)c.data.len;
 	}

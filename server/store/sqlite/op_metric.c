@@ -84,7 +84,7 @@ void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op)
 	int64_t left = o->max_bytes > 0 ? o->max_bytes : INT64_MAX;
 	int32_t limit = o->limit > 0 ? o->limit : 0;
 	o->ret_n = 0;
-	o->ret_items = limit ? store_mem_get(mem, (size_t)limit * sizeof(*o->ret_items)) : NULL;
+	o->ret_items = limit ? sq_mem(logs, mem, (size_t)limit * sizeof(*o->ret_items)) : NULL;
 	o->ret_counts = (struct store_bytes){0};
 	sqlite3_stmt *q = sq_begin(logs, o->newest ? newest_sql : after_sql);
 	sq_bind_uuid(logs, &o->at.task);
@@ -98,14 +98,14 @@ void sq_metrics_read_run(struct sq_ctx *x, struct store_op *op)
 		}
 		struct store_metric *m = &o->ret_items[o->ret_n++];
 		m->number = sq_int(q, 0);
-		m->point = sq_bytes_copy(q, 1, mem);
+		m->point = sq_bytes_copy(logs, q, 1, mem);
 		left -= (int64_t)m->point.len;
 	}
 	q = sq_begin(logs, counts_of_sql);
 	sq_bind_uuid(logs, &o->at.task);
 	sq_bind_int(logs, o->at.attempt);
 	if (sq_row(logs, q)) {
-		o->ret_counts = sq_bytes_copy(q, 0, mem);
+		o->ret_counts = sq_bytes_copy(logs, q, 0, mem);
 		sq_end(q);
 	}
 }

@@ -130,7 +130,9 @@ void sq_queue_list_run(struct sq_ctx *x, struct store_op *op)
 	char name[CORE_NAME_MAX + 1] = "", after[CORE_NAME_MAX + 1];
 	o->ret_n = 0;
 	o->ret_more = false;
-	o->ret_rows = store_mem_get(mem, (limit + 1) * sizeof(*o->ret_rows));
+	o->ret_rows = sq_mem(db, mem, (limit + 1) * sizeof(*o->ret_rows));
+	if (!o->ret_rows)
+		return;
 	if (o->only) {
 		if (is_known(db, o->only))
 			read_queue(db, o->only, mem, &o->ret_rows[o->ret_n++]);

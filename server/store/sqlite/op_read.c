@@ -52,8 +52,8 @@ static void read_view(struct sq_db *db, sqlite3_stmt *q, struct store_task *t, s
 		.has_signal = !sq_is_null(q, SIGNAL),
 		.exit_code = (int32_t)sq_int(q, EXIT_CODE),
 		.signal = (int32_t)sq_int(q, SIGNAL),
-		.error = sq_bytes_copy(q, ERROR, mem),
-		.result = sq_bytes_copy(q, RESULT, mem),
+		.error = sq_bytes_copy(db, q, ERROR, mem),
+		.result = sq_bytes_copy(db, q, RESULT, mem),
 		.result_len = sq_int(q, RESULT_LEN),
 		.result_too_large = sq_int(q, TOO_LARGE),
 		.losses = (int32_t)sq_int(q, SQ_CORE_LOSSES),
@@ -120,7 +120,7 @@ static void add_former(struct sq_db *db, struct store_task *t, int32_t max, bool
 			.exit_code = (int32_t)sq_int(q, 6),
 			.signal = (int32_t)sq_int(q, 7),
 			.log_end = sq_int(q, 8),
-			.error = sq_bytes_copy(q, 9, mem),
+			.error = sq_bytes_copy(db, q, 9, mem),
 			.session = sq_int(q, 11),
 			.lease_ns = sq_int(q, 12),
 			.devices = sq_text_copy(q, 13, mem),
@@ -140,7 +140,9 @@ static void read_attempts(struct sq_db *db, sqlite3_stmt *q, struct store_task *
 	bool open = sq_int(q, OPEN) != 0;
 	sq_end(q);
 	int32_t former = t->core.attempt < 0 ? 0 : t->core.attempt < ATTEMPTS_MAX ? t->core.attempt : ATTEMPTS_MAX;
-	t->attempts = store_mem_get(mem, ((size_t)former + 1) * sizeof(*t->attempts));
+	t->attempts = sq_mem(db, mem, ((size_t)former + 1) * sizeof(*t->attempts));
+	if (!t->attempts)
+		return;
 	add_former(db, t, former, open, mem);
 	if (t->worker)
 		t->attempts[t->n_attempts++] = own;

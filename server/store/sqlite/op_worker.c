@@ -25,7 +25,7 @@ static const char *text_of(sqlite3_stmt *q, int col, struct store_mem **mem)
 	return store_mem_copy(mem, text, strlen(text));
 }
 
-static void read_worker(sqlite3_stmt *q, int64_t now_wall_us, struct store_mem **mem, struct store_worker *w)
+static void read_worker(struct sq_db *db, sqlite3_stmt *q, int64_t now_wall_us, struct store_mem **mem, struct store_worker *w)
 {
 	struct uuid instance;
 	sq_uuid(q, INSTANCE, &instance);
@@ -37,7 +37,7 @@ static void read_worker(sqlite3_stmt *q, int64_t now_wall_us, struct store_mem *
 		.master = text_of(q, MASTER, mem),
 		.beat_age_us = sq_is_null(q, BEAT) ? INT64_MAX : max_i64(0, now_wall_us - sq_int(q, BEAT)),
 		.detached_us = max_i64(0, sq_int(q, DETACHED) - now_wall_us),
-		.info = sq_bytes_copy(q, INFO, mem),
+		.info = sq_bytes_copy(db, q, INFO, mem),
 		.drain = {
 			.mode = (int32_t)sq_int(q, DRAIN_MODE),
 			.within_ns = sq_is_null(q, DRAIN_WITHIN) ? -1 : sq_int(q, DRAIN_WITHIN),
@@ -56,7 +56,7 @@ void sq_workers_run(struct sq_ctx *x, struct store_op *op)
 	int64_t bytes = 0;
 	o->ret_n = 0;
 	o->ret_more = false;
-	o->ret_rows = store_mem_get(mem, (limit ? limit : 1) * sizeof(*o->ret_rows));
+	o->ret_rows = sq_mem(db, mem, (limit ? limit : 1) * sizeof(*o->ret_rows));
 	sqlite3_stmt *q = sq_begin(db, o->drained ? drained_sql : o->only ? one_sql : all_sql);
 	sq_bind_text(db, o->after ? o->after : "");
 	if (o->only && !o->drained)
@@ -69,7 +69,7 @@ void sq_workers_run(struct sq_ctx *x, struct store_op *op)
 			break;
 		}
 		struct store_worker *w = &o->ret_rows[o->ret_n++];
-		read_worker(q, x->now_wall_us, mem, w);
+		read_worker(db, q, x->now_wall_us, mem, w);
 		bytes += (int64_t)w->info.len;
 	}
 }

@@ -24,7 +24,7 @@ static struct store_op *op_of(struct list *n) { return container_of(n, struct st
 void sq_op_fail(struct store_op *op, enum store_result result, const char *text)
 {
 	op->result = result;
-	op->maybe_done = false;
+	op->maybe_done = op->no_memory = false;
 	snprintf(op->text, sizeof(op->text), "%s", text);
 }
 
@@ -49,6 +49,7 @@ static bool is_ones_own(int rc)
 	case SQLITE_MISUSE:
 	case SQLITE_RANGE:
 	case SQLITE_INTERNAL:
+	case SQLITE_NOMEM: /* of the others some may fit */
 		return true;
 	default:
 		return is_content(rc);
@@ -99,7 +100,7 @@ static enum sq_fate away(struct sq_batch *b, struct list *ops, enum sq_fate fate
 static void run_one(struct sq_batch *b, struct store_op *op)
 {
 	op->result = STORE_OK;
-	op->maybe_done = false;
+	op->maybe_done = op->no_memory = false;
 	op->text[0] = '\0';
 	sq_kinds[op->kind].run(b->x, op);
 	sq_scratch_free(&b->x->db);
@@ -122,6 +123,7 @@ static bool run_in_savepoint(struct sq_batch *b, struct store_op *op)
 		return false;
 	char text[sizeof(db->text)];
 	enum store_result result = is_content(db->rc) ? STORE_REFUSED : STORE_UNAVAILABLE;
+	bool no_memory = (db->rc & 0xff) == SQLITE_NOMEM;
 	memcpy(text, db->text, sizeof(text));
 	clear(b);
 	step(b->writes, undo_sql);
@@ -129,6 +131,7 @@ static bool run_in_savepoint(struct sq_batch *b, struct store_op *op)
 	store_op_done_fields(op);
 	b->x->changes.len = changes;
 	sq_op_fail(op, result, text);
+	op->no_memory = no_memory;
 	return !failed(b);
 }
 

@@ -183,13 +183,27 @@ void sq_scratch_free(struct sq_db *db)
 	db->scratch = NULL;
 }
 
-struct store_bytes sq_bytes_copy(sqlite3_stmt *q, int col, struct store_mem **mem)
+void *sq_mem(struct sq_db *db, struct store_mem **mem, size_t size)
+{
+	void *at = store_mem_try(mem, size);
+	if (!at)
+		sq_db_no_memory(db);
+	return at;
+}
+
+struct store_bytes sq_bytes_copy(struct sq_db *db, sqlite3_stmt *q, int col, struct store_mem **mem)
 {
 	if (sq_is_null(q, col))
 		return (struct store_bytes){NULL, 0};
 	const void *at = sqlite3_column_blob(q, col);
 	size_t len = (size_t)sqlite3_column_bytes(q, col);
-	return (struct store_bytes){(const uint8_t *)store_mem_copy(mem, at, len), len};
+	uint8_t *copy = sq_mem(db, mem, len + 1);
+	if (!copy || (len && !at)) {
+		sq_db_no_memory(db);
+		return (struct store_bytes){NULL, 0};
+	}
+	copy[len] = 0;
+	return (struct store_bytes){len ? memcpy(copy, at, len) : copy, len};
 }
 
 struct blob *sq_blob(struct sq_db *db, sqlite3_stmt *q, int col)

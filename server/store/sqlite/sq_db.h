@@ -66,9 +66,11 @@ static inline bool sq_is_null(sqlite3_stmt *q, int col) { return sqlite3_column_
 void sq_uuid(sqlite3_stmt *q, int col, struct uuid *ret);
 /* "" for null; until the statement goes on. */
 const char *sq_text(sqlite3_stmt *q, int col);
-/* Copies; NULL for null. */
+/* Copies of short ones; NULL for null. */
 char *sq_text_copy(sqlite3_stmt *q, int col, struct store_mem **mem);
-struct store_bytes sq_bytes_copy(sqlite3_stmt *q, int col, struct store_mem **mem);
+/* Bytes and arrays may be large: none without memory, which sticks. */
+struct store_bytes sq_bytes_copy(struct sq_db *db, sqlite3_stmt *q, int col, struct store_mem **mem);
+void *sq_mem(struct sq_db *db, struct store_mem **mem, size_t size);
 /* A copy in the scratch memory; NULL for null. */
 char *sq_text_scratch(struct sq_db *db, sqlite3_stmt *q, int col);
 void sq_scratch_free(struct sq_db *db);

@@ -49,6 +49,7 @@ static void read_failed(struct reader *r, struct store_op *op)
 			sq_store_set_state(r->store, SQ_STAYS, text);
 		sq_op_fail(op, STORE_UNAVAILABLE, text);
 	}
+	op->no_memory = (db->rc & 0xff) == SQLITE_NOMEM;
 	store_op_done_fields(op);
 	sq_db_done(&r->x.db);
 	sq_db_done(&r->x.logs);
@@ -59,7 +60,7 @@ static void read_one(struct reader *r, struct store_op *op)
 	struct sq_db *db = &r->x.db;
 	r->deadline_mono_ns = clock_mono_ns() + READ_LIMIT;
 	op->result = STORE_OK;
-	op->maybe_done = false;
+	op->maybe_done = op->no_memory = false;
 	op->text[0] = '\0';
 	if (op->kind == STORE_LOG_READ || op->kind == STORE_METRICS_READ) {
 		if (open_one(r, true, &r->x.logs))
