@@ -11,12 +11,24 @@
  *   FOREVER       its program does not end by itself
  *   CANCEL        somebody cancels it
  *   FAILS         how many of its programs may fail (max_attempts is one more)
- *   NO_<KIND>     leaves a kind of fault out: MASTER, AGENT, MACHINE, DIR, STREAM, REDIS, STORE, LATE, REFUSE
+ *   NO_<KIND>     leaves a kind of fault out: MASTER (CUT: of two, one is cut off), AGENT, MACHINE, DIR, STREAM, REDIS, STORE, LATE, REFUSE
+ *   HEARD         two masters, Redis is there, and the only fault is that a master is cut off from the store: no second attempt
  *   LIVENESS      for the ltl formula under weak fairness; else `looks` says when nothing is left to do too early
  *   MUT_<NAME>    leaves a check of the protocol out: spin must find a fault
  */
 #ifndef MASTERS
 #define MASTERS 1
+#endif
+#ifdef HEARD
+#define NO_MASTER
+#define NO_AGENT
+#define NO_MACHINE
+#define NO_DIR
+#define NO_STREAM
+#define NO_REDIS
+#define NO_STORE
+#define NO_LATE
+#define NO_REFUSE
 #endif
 #ifndef FAULTS
 #define FAULTS 1
@@ -48,6 +60,12 @@ bit reported[4];         /* its worker's outcome is in the record */
 byte end_state, n_ended;
 byte session[2], master_of[2]; /* a worker's newest session, and whose it is */
 bit taken[MASTERS];      /* another master has raised its incarnation */
+bit still[MASTERS];      /* its beat stands still, as the others see it */
+#ifdef MUT_NO_BUMP
+#define BUMPED(m) false  /* taken: the other only thinks so */
+#else
+#define BUMPED(m) taken[m]
+#endif
 
 /* ---- workers ---- */
 #define NONE 0           /* of a stream */
@@ -567,7 +585,7 @@ inline on_taken_back(n)
 #ifdef MUT_STALE_CLAIM
 #define MAY_CLAIM(m, w, s) true
 #else
-#define MAY_CLAIM(m, w, s) (session[w] == (s) && master_of[w] == (m) && !taken[m])
+#define MAY_CLAIM(m, w, s) (session[w] == (s) && master_of[w] == (m) && !BUMPED(m))
 #endif
 
 /* op_claim.c */
@@ -576,6 +594,9 @@ inline commit_claim(m, w, s, inst, won)
 	won = 0;
 	if
 	:: state == PENDING && attempt < ATTEMPTS && MAY_CLAIM(m, w, s) ->
+#ifdef HEARD
+		assert(attempt == 0); /* what is heard is not given away */
+#endif
 		state = RUNNING;
 		attempt++;
 		worker_of[attempt] = w;
@@ -706,12 +727,13 @@ inline deadline_passes(w)
 	fi
 }
 
-/* As long ago is the last word of a master's session: what it answered gives no right any more. */
+/* As long ago is the last word of a master's session: what it answered gives no right any more.  If the session is the worker's
+ * newest, what others had answered before it gives none either. */
 inline lease_passes(m, w)
 {
 #ifndef MUT_NO_LEASE_WAIT
 	if
-	:: renewed_by[w] == m ->
+	:: renewed_by[w] == m || master_of[w] == m ->
 		if
 		:: server[w] == m -> acked[w] = 0
 		:: else
@@ -793,6 +815,7 @@ inline master_forgets(m)
 	od;
 	forget_pick(m);
 	taken[m] = 0;
+	still[m] = 0;
 	cut[m] = 0;
 	no_renewal[m] = 0
 }
@@ -1017,7 +1040,7 @@ end:	do
 		if
 		:: k -> pick[m] = CLAIM_WON; pick_attempt[m] = attempt
 		/* session_is_stale; of a master that was taken over all streams end in a moment */
-		:: !k && !taken[m] && !MAY_CLAIM(m, pick_worker[m], pick_session[m]) &&
+		:: !k && !BUMPED(m) && !MAY_CLAIM(m, pick_worker[m], pick_session[m]) &&
 			known[W(m, pick_worker[m])] == pick_session[m] ->
 			drop_peer(m, pick_worker[m]);
 			forget_pick(m)
@@ -1069,8 +1092,15 @@ end:	do
 #define WAITS(m, a) (up[m] && job[J(m, a)] == JOB_WAITING)
 
 #if MASTERS > 1
-#define JUDGES(m) (master_of[worker_of[attempt]] == (m) || (taken[1 - m] && (cut[1 - m] || !up[1 - m])))
-#define TAKES_OVER(m) (master_of[worker_of[attempt]] == 1 - (m) && !taken[1 - m] && (cut[1 - m] || !up[1 - m]))
+/* Redis holds work back where it shows life, and nothing where it is away: only in HEARD it is known to be there. */
+#if defined(HEARD) && !defined(MUT_NO_HB)
+#define HB_FRESH(m, w) (up[m] && CONNECTED(m, w) && peer[W(m, w)] == PEER)
+#else
+#define HB_FRESH(m, w) false
+#endif
+#define STANDS_STILL(m, w) (still[m] && !HB_FRESH(m, w))
+#define JUDGES(m) (master_of[worker_of[attempt]] == (m) || (taken[1 - m] && STANDS_STILL(1 - m, worker_of[attempt])))
+#define TAKES_OVER(m) (master_of[worker_of[attempt]] == 1 - (m) && !taken[1 - m] && STANDS_STILL(1 - m, worker_of[attempt]))
 #else
 #define JUDGES(m) true
 #endif
@@ -1078,6 +1108,11 @@ end:	do
 #define STOPS_RENEWING false
 #else
 #define STOPS_RENEWING true
+#endif
+#ifdef MUT_NO_TAKE_OVER_WAIT
+#define WAITS_AFTER_IT false
+#else
+#define WAITS_AFTER_IT true
 #endif
 
 inline ghosts_end(w)
@@ -1116,7 +1151,7 @@ end:	do
 		fi;
 #if MASTERS > 1
 		if
-		:: master_of[w] != m && (STOPS_RENEWING || !up[1 - m]) -> other = 1 - m; lease_passes(other, w); other = 0
+		:: master_of[w] != m && WAITS_AFTER_IT && (STOPS_RENEWING || !up[1 - m]) -> other = 1 - m; lease_passes(other, w); other = 0
 		:: else
 		fi;
 #endif
@@ -1130,9 +1165,12 @@ end:	do
 		taken[1 - m] = 1;
 		no_renewal[1 - m] = STOPS_RENEWING }
 	:: d_step { cut[m] -> cut[m] = 0 }
-	/* its next beat tells it */
-	:: d_step { up[m] && !cut[m] && taken[m] ->
-		master_forgets(m) }
+	/* its next beat: grows, or tells it.  Before it others of its statements may come to the store. */
+	:: d_step { up[m] && !cut[m] && still[m] ->
+		if
+		:: BUMPED(m) -> master_forgets(m)
+		:: else -> still[m] = 0; taken[m] = 0; no_renewal[m] = 0
+		fi }
 #endif
 	od
 }
@@ -1212,9 +1250,11 @@ proctype breaks()
 #endif
 		:: up[m] -> d_step { master_forgets(m); faults-- }
 #if MASTERS > 1
-		:: up[m] -> d_step { l = taken[m]; master_forgets(m); taken[m] = l; up[m] = 0; faults-- } /* and is not, for now */
-		:: up[m] && !cut[m] -> d_step { cut[m] = 1; faults-- }
+		:: up[m] -> d_step { l = taken[m]; master_forgets(m); taken[m] = l; still[m] = 1; up[m] = 0; faults-- } /* and is not, for now */
 #endif
+#endif
+#if MASTERS > 1 && !defined(NO_CUT)
+		:: up[m] && !cut[m] -> d_step { printf("FAULT master %d is cut off from the store\n", m); cut[m] = 1; still[m] = 1; faults-- }
 #endif
 #ifndef NO_AGENT
 		:: true -> d_step { agent_forgets(w, false, false); faults-- }
@@ -1272,6 +1312,8 @@ proctype breaks()
 #if MASTERS > 1
 		taken[0] = (up[0] && taken[0]); /* who is started again is the next incarnation */
 		taken[1] = (up[1] && taken[1]);
+		still[0] = (up[0] && still[0]);
+		still[1] = (up[1] && still[1]);
 		up[1] = 1;
 #endif
 		up[0] = 1
@@ -1294,15 +1336,18 @@ end:	do
 }
 #endif
 
-/* Nothing has happened yet: both workers are connected to master 0. */
-inline starts_up(w)
+/* Nothing has happened yet: both workers are connected, worker 0 to master 0. */
+inline starts_up(m, w)
 {
 	link[w] = UP;
 	live[w] = 1;
+	server[w] = m;
 	session[w] = 1;
-	known[W(0, w)] = 1;
-	peer[W(0, w)] = PEER;
-	may_start[w] = IS_EXCLUSIVE
+	master_of[w] = m;
+	known[W(m, w)] = 1;
+	peer[W(m, w)] = PEER;
+	may_start[w] = IS_EXCLUSIVE;
+	renewed_by[w] = m
 }
 
 /* What runs and is not the row's attempt, nor may become it again: nobody waits for it, and it holds its slot. */
@@ -1331,21 +1376,32 @@ end:	do
 init {
 	atomic {
 		up[0] = 1;
-		starts_up(0);
-		starts_up(1);
+		starts_up(0, 0);
+#if MASTERS > 1
+		if
+		:: starts_up(0, 1)
+		:: starts_up(1, 1)
+		fi;
+#else
+		starts_up(0, 1);
+#endif
 		run hears(0);
 		run hears(1);
 		run says(0);
 		run says(1);
 		run supervises(1);
 		run supervises(2);
+#if ATTEMPTS > 2
 		run supervises(3);
+#endif
 		run serves(0, 0);
 		run serves(0, 1);
 		run dispatches(0);
 		run settles(0, 1);
 		run settles(0, 2);
+#if ATTEMPTS > 2
 		run settles(0, 3);
+#endif
 		run clock(0);
 #if MASTERS > 1
 		up[1] = 1;
@@ -1354,7 +1410,9 @@ init {
 		run dispatches(1);
 		run settles(1, 1);
 		run settles(1, 2);
+#if ATTEMPTS > 2
 		run settles(1, 3);
+#endif
 		run clock(1);
 #endif
 #ifdef MUT_STALE_CLAIM
