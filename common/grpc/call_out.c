@@ -179,3 +179,9 @@ bool grpc_call_backed_up(const struct grpc_call *c)
 {
 	return call_alive(c) && c->reply.x.ops->out_total(&c->reply.x) > c->srv->cfg.limits.conn_queue;
 }
+
+const void *grpc_call_connection(const struct grpc_call *c)
+{
+	const struct exchange *x = &c->reply.x;
+	return call_alive(c) && x->ops->parked(x) ? x->conn : x->stream; /* of HTTP/1.1 a connection has one at a time */
+}

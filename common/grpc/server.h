@@ -151,6 +151,8 @@ int grpc_call_send_packed(struct grpc_call *c, size_t len, size_t (*pack)(const 
 size_t grpc_call_queued(const struct grpc_call *c);
 /* So much waits for the peer on its connection that no new request would be handed out (limits.conn_queue). */
 bool grpc_call_backed_up(const struct grpc_call *c);
+/* Which connection it is of, to be compared with others' only; NULL: that is gone. */
+const void *grpc_call_connection(const struct grpc_call *c);
 /* Stop and resume giving on_message and on_half_close (BIDI): stops crediting the stream's window, which is the peer's backpressure. */
 void grpc_call_pause(struct grpc_call *c, bool paused);
 /* Ends the call: status OK, or r's code, message and details (BadRequest from field, RetryInfo). Trailers-only when

@@ -221,7 +221,7 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 	g->get.op.kind = STORE_GET; /* for store_op_done_fields */
 	g->metrics.op.kind = STORE_METRICS_READ;
 	g->get.id = *id;
-	g->large = (struct rpc_read){ .weight = READ_WEIGHT_TASK, .begin = begin_read };
+	g->large = (struct rpc_read){ .kind = RPC_READ_ONE, .begin = begin_read };
 	g->waiter.wake = on_news;
 	list_init(&g->waiter.node);
 	list_init(&g->parked.node);

@@ -213,7 +213,7 @@ void metrics_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 	m->read.op.kind = STORE_METRICS_READ; /* for store_op_done_fields */
 	m->reading = true;
 	grpc_call_set_user(call, m);
-	m->large = (struct rpc_read){ .weight = READ_WEIGHT_TASK, .begin = begin_read };
+	m->large = (struct rpc_read){ .kind = RPC_READ_ONE, .begin = begin_read };
 	rpc_store_begin(m->call, false);
 	rpc_read_begin(m->rpc, &m->large, m->call);
 }

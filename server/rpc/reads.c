@@ -1,53 +1,90 @@
-/* Owns the order in which large reads begin: as they came, but for those whose connection is not ready for an answer. */
+/* Owns the order in which large reads begin, of each kind by itself: one of each connection in turn, those of a connection as they
+ * came.  A connection that is not ready for an answer is passed over. */
 #include "server/rpc/reads.h"
 
 #include "server/rpc/rpc.h"
 
-#define WEIGHT_MAX 32
-#define LOOKS_MAX 256 /* in a turn; who was looked at and can't begin goes to the end */
+#define LOOKS_MAX 256 /* in a turn, at connections that are not ready */
 #define AGAIN_NS (10 * NS_PER_MS)
 
-static bool is_full(const struct rpc_reads *q, const struct rpc_read *r) { return q->weight && q->weight + r->weight > WEIGHT_MAX; }
+static const int at_a_time[RPC_READ_KINDS] = { [RPC_READ_ONE] = 32, [RPC_READ_SEARCH] = 8 };
 
-static bool answer_would_wait(const struct rpc_reads *q, const struct rpc_read *r)
+static struct reads_lane *lane_of(struct rpc *rpc, const struct rpc_read *r) { return &rpc->reads.lanes[r->kind]; }
+static bool is_full(const struct reads_lane *l, enum rpc_read_kind kind) { return l->n_begun >= at_a_time[kind]; }
+
+static bool answer_would_wait(const struct rpc *rpc, const struct rpc_read *r)
 {
-	int64_t max = q->rpc->limits.buffer_bytes;
+	int64_t max = rpc->limits.buffer_bytes;
 	return grpc_call_backed_up(r->call) || (max > 0 && buf_held_bytes() > max);
 }
 
-static void begin(struct rpc_reads *q, struct rpc_read *r)
+static void begin(struct reads_lane *l, struct rpc_read *r)
 {
-	r->begun = true;
-	q->weight += r->weight;
+	r->is = READ_BEGUN;
+	l->n_begun++;
 	r->begin(r);
 }
 
-static void wait(struct rpc_reads *q, struct rpc_read *r)
+static void make_first(struct reads_lane *l, struct rpc_read *r)
 {
-	list_push_back(&q->waiting, &r->node);
-	q->n_waiting++;
+	r->is = READ_FIRST;
+	map_put(&l->first, &r->first, &r->connection, sizeof(r->connection));
+	list_push_back(&l->next, &r->node);
 }
 
-static struct rpc_read *next(struct rpc_reads *q)
+static void wait(struct reads_lane *l, struct rpc_read *r)
 {
-	struct list *it = list_pop_front(&q->waiting);
-	q->n_waiting--;
-	return container_of(it, struct rpc_read, node);
+	struct map_node *first = map_get(&l->first, &r->connection, sizeof(r->connection));
+	if (!first) {
+		make_first(l, r);
+		return;
+	}
+	r->is = READ_BEHIND;
+	list_push_back(&container_of(first, struct rpc_read, first)->behind, &r->node);
+}
+
+/* Its connection's next one is the last in turn. */
+static void leave(struct reads_lane *l, struct rpc_read *r)
+{
+	list_remove(&r->node);
+	if (r->is == READ_FIRST) {
+		map_remove(&l->first, &r->first);
+		if (!list_empty(&r->behind)) {
+			struct rpc_read *heir = container_of(list_pop_front(&r->behind), struct rpc_read, node);
+			list_splice_back(&heir->behind, &r->behind);
+			make_first(l, heir);
+		}
+	}
+	r->is = READ_NOWHERE;
+}
+
+/* True: somebody waits for an answer's room, which nobody tells of. */
+static bool run_lane(struct rpc *rpc, enum rpc_read_kind kind)
+{
+	struct reads_lane *l = &rpc->reads.lanes[kind];
+	size_t looks = min_sz(l->first.len, LOOKS_MAX);
+	while (looks > 0 && !list_empty(&l->next)) {
+		if (is_full(l, kind))
+			return false; /* the end of one comes back here */
+		struct rpc_read *r = container_of(l->next.next, struct rpc_read, node);
+		if (answer_would_wait(rpc, r)) {
+			list_remove(&r->node);
+			list_push_back(&l->next, &r->node);
+			looks--;
+		} else {
+			leave(l, r);
+			begin(l, r);
+		}
+	}
+	return !list_empty(&l->next);
 }
 
 static void run(struct rpc_reads *q)
 {
-	int looks = q->n_waiting < LOOKS_MAX ? q->n_waiting : LOOKS_MAX;
-	while (looks-- > 0 && !list_empty(&q->waiting)) {
-		if (is_full(q, container_of(q->waiting.next, struct rpc_read, node)))
-			return; /* the end of one comes back here */
-		struct rpc_read *r = next(q);
-		if (answer_would_wait(q, r))
-			wait(q, r);
-		else
-			begin(q, r);
-	}
-	if (q->n_waiting)
+	bool again = false;
+	for (int kind = 0; kind < RPC_READ_KINDS; kind++)
+		again |= run_lane(q->rpc, (enum rpc_read_kind)kind);
+	if (again)
 		loop_timer_set(&q->timer, loop_now_mono_ns(q->rpc->loop) + AGAIN_NS);
 }
 
@@ -58,7 +95,10 @@ void reads_init(struct rpc *rpc)
 {
 	struct rpc_reads *q = &rpc->reads;
 	*q = (struct rpc_reads){ .rpc = rpc };
-	list_init(&q->waiting);
+	for (int kind = 0; kind < RPC_READ_KINDS; kind++) {
+		list_init(&q->lanes[kind].next);
+		map_init(&q->lanes[kind].first);
+	}
 	loop_dirty_init(&q->dirty, LOOP_WORK, on_dirty);
 	loop_timer_init(&q->timer, rpc->loop, on_timer);
 }
@@ -67,36 +107,40 @@ void reads_done(struct rpc *rpc)
 {
 	loop_unmark(&rpc->reads.dirty);
 	loop_timer_stop(&rpc->reads.timer);
+	for (int kind = 0; kind < RPC_READ_KINDS; kind++)
+		map_done(&rpc->reads.lanes[kind].first);
 }
 
 void rpc_read_begin(struct rpc *rpc, struct rpc_read *r, struct grpc_call *call)
 {
-	struct rpc_reads *q = &rpc->reads;
+	struct reads_lane *l = lane_of(rpc, r);
 	r->call = call;
+	r->connection = grpc_call_connection(call);
 	list_init(&r->node);
-	if (!q->n_waiting && !is_full(q, r) && !answer_would_wait(q, r)) {
-		begin(q, r);
+	list_init(&r->behind);
+	if (list_empty(&l->next) && !is_full(l, r->kind) && !answer_would_wait(rpc, r)) {
+		begin(l, r);
 		return;
 	}
-	wait(q, r);
-	loop_mark(rpc->loop, &q->dirty);
+	wait(l, r);
+	loop_mark(rpc->loop, &rpc->reads.dirty);
 }
 
 bool rpc_read_cancel(struct rpc *rpc, struct rpc_read *r)
 {
-	if (r->begun || !r->node.next || list_empty(&r->node))
+	if (r->is != READ_FIRST && r->is != READ_BEHIND)
 		return false;
-	list_remove(&r->node);
-	rpc->reads.n_waiting--;
+	leave(lane_of(rpc, r), r);
 	return true;
 }
 
 void rpc_read_end(struct rpc *rpc, struct rpc_read *r)
 {
-	if (!r->begun)
+	struct reads_lane *l = lane_of(rpc, r);
+	if (r->is != READ_BEGUN)
 		return;
-	r->begun = false;
-	rpc->reads.weight -= r->weight;
-	if (rpc->reads.n_waiting)
+	r->is = READ_NOWHERE;
+	l->n_begun--;
+	if (!list_empty(&l->next))
 		loop_mark(rpc->loop, &rpc->reads.dirty);
 }

@@ -78,7 +78,7 @@ void search_begin(struct search *s)
 {
 	s->got = 0;
 	s->step = (struct store_list){ .scan = max_i64(SCAN_FIRST, 2 * (int64_t)s->want) };
-	s->large = (struct rpc_read){ .weight = s->bare ? READ_WEIGHT_TASK : READ_WEIGHT_PAGE, .begin = begin };
+	s->large = (struct rpc_read){ .kind = RPC_READ_SEARCH, .begin = begin };
 	rpc_store_begin(s->call, false);
 	rpc_read_begin(s->rpc, &s->large, s->call);
 }

@@ -42,7 +42,7 @@ static struct {
 	struct engine *engine;
 	struct rpc rpc;
 	struct grpc_server *server;
-	struct grpc_channel *channel;
+	struct grpc_channel *channel, *another;
 	bool ready, replaced, no_lease_answers;
 	struct call w, c, gone; /* a worker, clients; used until the channel is freed */
 } T;
@@ -176,10 +176,24 @@ static void open_master(void)
 	answer(&d->op, STORE_OK);
 }
 
+static struct grpc_channel *connect_channel(void)
+{
+	static const struct stream_events none;
+	struct grpc_channel_config cc = { .authority = "test", .user_agent = "test/1", .on_ready = on_ready, .on_closed = on_closed };
+	struct grpc_channel *channel;
+	struct stream *a, *b;
+	grpc_limits_default(&cc.limits);
+	assert_int_equal(stream_pair(T.loop, 65536, &none, NULL, &none, NULL, &a, &b), 0);
+	assert_int_equal(grpc_server_adopt(T.server, a), 0);
+	assert_int_equal(grpc_channel_adopt(T.loop, b, &cc, &channel), 0);
+	T.ready = false;
+	TURNS_UNTIL(T.loop, T.ready);
+	return channel;
+}
+
 /* 0: the default lease. */
 static int set_up_with(int64_t lease_ns)
 {
-	static const struct stream_events none;
 	struct lease_memory_config mc = { .task_key_ttl_ns = NS_PER_S };
 	memset(&T, 0, sizeof(T));
 	T.w.stored = -1;
@@ -203,15 +217,9 @@ static int set_up_with(int64_t lease_ns)
 	};
 	rpc_init(&T.rpc);
 	struct grpc_server_config sc = { .methods = rpc_methods, .n_methods = rpc_n_methods, .app = &T.rpc, .max_connections = 9 };
-	struct grpc_channel_config cc = { .authority = "test", .user_agent = "test/1", .on_ready = on_ready, .on_closed = on_closed };
 	grpc_limits_default(&sc.limits);
-	grpc_limits_default(&cc.limits);
 	assert_int_equal(grpc_server_new(T.loop, &sc, &T.server), 0);
-	struct stream *a, *b;
-	assert_int_equal(stream_pair(T.loop, 65536, &none, NULL, &none, NULL, &a, &b), 0);
-	assert_int_equal(grpc_server_adopt(T.server, a), 0);
-	assert_int_equal(grpc_channel_adopt(T.loop, b, &cc, &T.channel), 0);
-	TURNS_UNTIL(T.loop, T.ready);
+	T.channel = connect_channel();
 	open_master();
 	return 0;
 }
@@ -223,6 +231,7 @@ static int set_up_short(void **state) { return set_up_with(NS_PER_S); }
 static int tear_down(void **state)
 {
 	grpc_channel_free(T.channel);
+	grpc_channel_free(T.another);
 	pb_free(T.w.last);
 	grpc_server_free(T.server);
 	struct list *n;
@@ -702,8 +711,85 @@ static void test_large_answers_take_turns(void **state)
 		assert_int_equal(n_done(c), READERS);
 		for (int i = 2; i < READERS - 1; i++)
 			assert_int_equal(c[i].code, kinds[k].code);
-		assert_int_equal(T.rpc.reads.weight, 0);
+		for (size_t l = 0; l < RPC_READ_KINDS; l++)
+			assert_int_equal(T.rpc.reads.lanes[l].n_begun, 0);
 	}
+}
+
+static void ask_page_of(struct call *c, int32_t size)
+{
+	Reins__V1__ListTasksRequest m = REINS__V1__LIST_TASKS_REQUEST__INIT;
+	m.page_size = size;
+	begin(c, "/reins.v1.TaskService/ListTasks", GRPC_CALL_UNARY);
+	say(c, &m);
+	grpc_client_half_close(c->c);
+}
+
+static int32_t newest_page(void)
+{
+	int32_t size = 0;
+	list_each(it, &T.asked)
+		if (container_of(it, struct store_op, node)->kind == STORE_LIST)
+			size = container_of(it, struct store_list, op.node)->limit;
+	return size;
+}
+
+static void from_now_on_another(void)
+{
+	struct grpc_channel *one = T.channel;
+	T.channel = T.another;
+	T.another = one;
+}
+
+/* One connection's many pages hold up neither a task nor another connection's page. */
+static void test_a_flood_of_pages_waits_by_itself(void **state)
+{
+	static struct call c[READERS], other[3], task[2];
+	memset(c, 0, sizeof(c));
+	memset(other, 0, sizeof(other));
+	memset(task, 0, sizeof(task));
+	T.another = connect_channel();
+	for (int i = 0; i < READERS; i++)
+		ask_page_of(&c[i], 11);
+	settle();
+	assert_int_equal(n_asked(STORE_LIST), 8);
+	ask_task(&task[0]);
+	from_now_on_another();
+	ask_task(&task[1]);
+	for (int i = 0; i < 3; i++)
+		ask_page_of(&other[i], 21 + i);
+	settle();
+	assert_int_equal(n_asked(STORE_GET), 2);
+	/* In turn. */
+	static const int32_t then[] = { 11, 21, 11, 22, 11, 23, 11, 11 };
+	for (size_t i = 0; i < ARRAY_LEN(then); i++) {
+		answer(asked(STORE_LIST), STORE_OK);
+		settle();
+		assert_int_equal(n_asked(STORE_LIST), 8);
+		assert_int_equal(newest_page(), then[i]);
+	}
+	/* Who was next leaves: the one behind it is. */
+	for (int i = 0; i < 3; i++)
+		grpc_client_cancel(other[i].c);
+	ask_page_of(&task[1], 31);
+	ask_page_of(&other[0], 32);
+	settle();
+	grpc_client_cancel(task[1].c);
+	settle();
+	from_now_on_another();
+	while (newest_page() != 32) {
+		assert_int_equal(newest_page(), 11);
+		answer(asked(STORE_LIST), STORE_OK);
+		settle();
+	}
+	while (asked(STORE_LIST) || asked(STORE_GET)) {
+		answer(asked(STORE_LIST) ? asked(STORE_LIST) : asked(STORE_GET), STORE_OK);
+		settle();
+	}
+	assert_int_equal(n_done(c), READERS);
+	assert_int_equal(other[0].code, STATUS_OK);
+	for (size_t l = 0; l < RPC_READ_KINDS; l++)
+		assert_int_equal(T.rpc.reads.lanes[l].n_begun, 0);
 }
 
 /* ---- the master's row ---- */
@@ -803,6 +889,7 @@ int main(void)
 		RUN(test_submits_outlive_their_calls),
 		RUN(test_a_call_without_a_deadline_does_not_wait_for_ever),
 		RUN(test_large_answers_take_turns),
+		RUN(test_a_flood_of_pages_waits_by_itself),
 		RUN(test_a_replaced_master_does_not_come_back),
 		RUN(test_a_master_that_was_taken_over_goes_on),
 		cmocka_unit_test_setup_teardown(test_a_stop_within_a_turn_judges_nobody, set_up_short, tear_down),
