@@ -33,7 +33,7 @@ struct grpc_call *call_new(struct grpc_server *srv, const struct reply *r, struc
 	c->max_message = m->max_message ? m->max_message : srv->cfg.limits.max_message;
 	list_init(&c->marked);
 	list_init(&c->parked);
-	list_init(&c->large);
+	list_init(&c->counted);
 	c->bodies = &srv->bodies[m->apart ? GRPC_BODIES_SESSIONS : GRPC_BODIES_CALLS];
 	list_push_back(r->x.ops->calls(&r->x), &c->node);
 	loop_timer_init(&c->timer, srv->loop, on_deadline);

@@ -94,9 +94,9 @@ static void await_rest(struct grpc_call *c, size_t n)
 {
 	const struct exchange *x = &c->reply.x;
 	size_t limit = c->srv->cfg.limits.conn_recv;
-	if (x->ops->in_total(x) > limit)
-		bodies_refuse(c, GRPC_BODY_CONNECTION, limit, "those of a connection");
-	else if (bodies_hold(c, n))
+	while (n && !c->over && x->ops->in_total(x) > limit)
+		bodies_refuse(bodies_in_the_way(c), GRPC_BODY_CONNECTION, limit, "those of a connection");
+	if (!c->over && bodies_hold(c, n))
 		x->ops->credit(x);
 }
 

@@ -19,7 +19,7 @@ struct method_entry {
 
 struct bodies {
 	size_t held;
-	struct list large; /* calls, the one first whose last byte is the oldest */
+	struct list calls; /* that hold some: the one first whose last byte is the oldest */
 };
 
 struct grpc_server {
@@ -56,7 +56,7 @@ struct grpc_call {
 	struct list node;   /* of the connection's calls; of srv->spare when not in use */
 	struct list marked;   /* on srv->marked */
 	struct list parked; /* of the connection */
-	struct list large;  /* of bodies */
+	struct list counted; /* of bodies */
 	struct bodies *bodies;
 	size_t held;        /* counted there */
 	struct grpc_server *srv;
@@ -128,6 +128,8 @@ void bodies_init(struct grpc_server *srv);
 bool bodies_hold(struct grpc_call *c, size_t n) MUST_CHECK;
 /* It waits no longer. */
 void bodies_release(struct grpc_call *c);
+/* Which call of c's connection goes when that holds too much: c, but for one of those that are `apart` the largest of the others. */
+struct grpc_call *bodies_in_the_way(struct grpc_call *c);
 void bodies_refuse(struct grpc_call *c, enum grpc_refused_body cause, size_t limit, const char *whose);
 
 /* ---- server.c ---- */

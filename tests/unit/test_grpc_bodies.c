@@ -16,14 +16,19 @@ static struct grpc_server_stats stats(struct peer *p)
 
 static int64_t held(struct peer *p) { return stats(p).body_bytes[GRPC_BODIES_CALLS]; }
 
+static void init_with(struct peer *p, const struct grpc_limits *l)
+{
+	peer_init(p, l, true);
+	raw_setting(&p->raw, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 1 << 20); /* whatever is answered may come */
+	raw_window_update(&p->raw, 0, 1 << 24);
+}
+
 static void init(struct peer *p, size_t all_recv)
 {
 	struct grpc_limits l;
 	grpc_limits_default(&l);
 	l.all_recv = all_recv;
-	peer_init(p, &l, true);
-	raw_setting(&p->raw, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 1 << 20); /* whatever is answered may come */
-	raw_window_update(&p->raw, 0, 1 << 24);
+	init_with(p, &l);
 }
 
 static void send_zeros(struct peer *p, int32_t id, bool end, size_t n)
@@ -89,25 +94,28 @@ static void the_one_that_waited_longest_goes(void **state)
 	peer_done(&p);
 }
 
-/* Many small ones don't go for a large one, and one that comes whole is never counted. */
-static void small_ones_stay(void **state)
+/* Many small ones that wait for long go for others, small or large, and one that comes whole is never counted. */
+static void small_ones_keep_nobody_out(void **state)
 {
 	struct peer p;
 	init(&p, 250000);
 	for (int i = 0; i < 4; i++)
 		begin(&p, 1 + 2 * i, UNARY, 60000);
 	assert_int_equal(held(&p), 240000);
+	send_zeros(&p, 1, false, 10); /* so 3 waits the longest */
 	begin(&p, 9, UNARY, 60000);
-	assert_string_equal(answer(&p, 9).status, "8");
+	assert_string_equal(answer(&p, 3).status, "8");
+	assert_int_equal(held(&p), 240010);
 	begin(&p, 11, UNARY, 100000);
-	assert_string_equal(answer(&p, 11).status, "8");
-	assert_int_equal(held(&p), 240000);
+	assert_string_equal(answer(&p, 5).status, "8");
+	assert_string_equal(answer(&p, 7).status, "8");
+	assert_int_equal(held(&p), 220010);
 	is_served(&p, 13, UNARY);
-	for (int i = 0; i < 2; i++)
-		raw_rst(&p.raw, 5 + 2 * i, NGHTTP2_CANCEL);
-	for (int i = 0; i < 2; i++)
-		finish(&p, 1 + 2 * i, 60000);
+	raw_rst(&p.raw, 11, NGHTTP2_CANCEL);
+	finish(&p, 1, 60010);
+	finish(&p, 9, 60000);
 	assert_int_equal(held(&p), 0);
+	assert_int_equal(stats(&p).refused_bodies[GRPC_BODY_SERVER], 3);
 	peer_done(&p);
 }
 
@@ -133,6 +141,39 @@ static void sessions_count_apart(void **state)
 	assert_non_null(strstr(answer(&p, 11).message, "all workers"));
 	assert_int_equal(stats(&p).refused_bodies[GRPC_BODY_SESSIONS], 1);
 	assert_int_equal(p.rig.started, 4);
+	peer_done(&p);
+}
+
+/* Behind a proxy that has one connection for all: what callers leave unfinished on it ends no worker's stream. */
+static void a_session_does_not_pay_for_its_connection(void **state)
+{
+	struct grpc_limits l;
+	struct peer p;
+	grpc_limits_default(&l);
+	l.conn_recv = 250000;
+	init_with(&p, &l);
+	raw_request(&p.raw, 1, 0, SESSION);
+	begin(&p, 3, UNARY, 130000);
+	begin(&p, 5, UNARY, 110000);
+	/* Nothing of the session is unfinished, when the connection holds too much. */
+	raw_frame(&p.raw, NGHTTP2_DATA, 0, 1, "\0\0\0\0\1x", 6);
+	send_zeros(&p, 5, false, 15000);
+	assert_int_equal(p.rig.messages, 1);
+	assert_string_equal(answer(&p, 1).status, "");
+	assert_string_equal(answer(&p, 5).status, "8");
+	assert_non_null(strstr(answer(&p, 5).message, "of a connection"));
+	/* It is what makes it too much. */
+	send_bytes(&p, 1, false, "\0\0\1\3651", 5);
+	begin(&p, 7, UNARY, 60000);
+	begin(&p, 9, UNARY, 50000);
+	send_zeros(&p, 1, false, 40000);
+	assert_string_equal(answer(&p, 1).status, "");
+	assert_string_equal(answer(&p, 3).status, "8");
+	assert_string_equal(answer(&p, 9).status, "");
+	send_zeros(&p, 1, false, (1 << 16 | 0xf5 << 8 | '1') - 40000);
+	assert_int_equal(p.rig.messages, 2);
+	assert_int_equal(stats(&p).refused_bodies[GRPC_BODY_CONNECTION], 2);
+	finish(&p, 7, 60000);
 	peer_done(&p);
 }
 
@@ -168,8 +209,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_one_that_waited_longest_goes),
-		cmocka_unit_test(small_ones_stay),
+		cmocka_unit_test(small_ones_keep_nobody_out),
 		cmocka_unit_test(sessions_count_apart),
+		cmocka_unit_test(a_session_does_not_pay_for_its_connection),
 		cmocka_unit_test(what_waits_for_the_queue_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
