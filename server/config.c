@@ -44,7 +44,7 @@ static const struct setting table[] = {
 	{ "max-connection-idle", SETTING_DURATION, S(conn_idle_ns), NULL, "10m", 0, 86400 * NS_PER_S,
 	  .help = "A connection without a call for so long is closed. 0: none is. One that had no answer yet has 30 s." },
 	{ "drain-timeout", SETTING_DURATION, S(drain_timeout_ns), NULL, "30s", 0, 86400 * NS_PER_S,
-	  .help = "After SIGTERM: how long calls in flight may take." },
+	  .help = "After SIGTERM: how long calls in flight may take, also those whose answer the client is slow to read." },
 
 	{ "tokens-file", SETTING_STRING, S(tokens_file), "FILE", NULL, .group = "Who may what (docs/security.md)",
 	  .help = "Who is known, and their roles; `reins token new` makes lines for it. Read again on SIGHUP. Every call needs a token "

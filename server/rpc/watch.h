@@ -60,6 +60,7 @@ struct watch_reader {
 	size_t n_items, n_tasks, pending;
 	size_t row, place;     /* of the page: up to where it was looked at */
 	size_t passed;         /* rows of the page that `at` is behind */
+	int no_points;         /* so often in a row points could not be read, and tasks could */
 	enum { WATCH_IDLE, WATCH_READS, WATCH_GETS } doing;
 	bool from_now;         /* `at` is to be read first */
 	bool caught_up;        /* the last page was the last one */

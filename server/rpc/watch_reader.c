@@ -14,6 +14,7 @@
 #define PAGE_BYTES (64 * 1024) /* of changes: some 2,700 */
 #define AGAIN_NS (1 * NS_PER_S)  /* for what other masters did, and while the store is away */
 #define PAUSE_NS (10 * NS_PER_MS) /* at least between two pages where all is read: what comes meanwhile comes together */
+#define POINTS_TRIES 2 /* then changes are told without points that can't be read, as those may be lost for good */
 #define READING_MAX 8 /* readers beside the head at a time */
 
 static bool is_head(const struct watch_reader *r) { return r == r->watch->head; }
@@ -335,7 +336,7 @@ static bool hand_out(struct watch_reader *r, const struct watch_item *i, struct 
 				.after = &r->after, .reasons = reasons};
 	const struct store_metrics_read *m = &r->tasks[i->task].metrics;
 	if (i->change.what == STORE_WHAT_METRICS && e.task && e.task->core.attempt == i->change.attempt &&
-	    m->at.attempt == i->change.attempt && m->ret_n)
+	    m->at.attempt == i->change.attempt && m->op.result == STORE_OK && m->ret_n)
 		e.metrics = m;
 	cursor_copy(&r->after, &r->at);
 	if (i->place + 1 == store_event_changes(row)) {
@@ -376,19 +377,22 @@ static void hand_out_all(struct watch_reader *r)
 
 static void on_one(struct watch_reader *r)
 {
-	bool away = false;
+	bool away = false, no_points = false;
 	if (--r->pending)
 		return;
 	if (was_dead(r))
 		return;
 	for (size_t i = 0; i < r->n_tasks; i++) {
-		struct watch_task *t = &r->tasks[i];
-		away |= t->get.op.result != STORE_OK || (t->metrics.at.attempt && t->metrics.op.result != STORE_OK);
+		const struct watch_task *t = &r->tasks[i];
+		away |= t->get.op.result != STORE_OK;
+		no_points |= t->metrics.at.attempt && t->metrics.op.result != STORE_OK;
 	}
-	if (away)
+	if (away || (no_points && r->no_points++ < POINTS_TRIES)) {
 		try_later(r);
-	else
-		hand_out_all(r);
+		return;
+	}
+	r->no_points = 0;
+	hand_out_all(r);
 }
 
 static void on_task(struct store_op *op) { on_one(container_of(op, struct watch_task, get.op)->of); }

@@ -3,11 +3,13 @@
 The changes that were seen of a task must follow on each other (what one leaves is what the next one finds), and end where
 the store has it: so none is missing, none comes twice and none is out of order."""
 import collections
+import contextlib
 import json
 import os
 import random
 import select
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -270,6 +272,24 @@ def test_metrics_of_an_attempt_that_is_over(cluster, make_worker):
     assert [e.attempt for e in again.wait(1, Event.METRICS)] == [2]
     for each in (w, again):
         each.close()
+
+
+def test_metrics_that_cant_be_read(make_cluster, make_worker, tmp_path):
+    """They are left out: what happens to tasks is told all the same, to all."""
+    cluster = make_cluster({"store": f"sqlite:{tmp_path / 'reins.db'}", "lease": "memory"}).start()
+    worker = make_worker(cluster, policy=hold)
+    w = Watcher(cluster, kinds=())
+    ref = worker.wait_dispatch(cluster.submit().id)
+    worker.stream.send(points(ref, 1, 0.5))
+    w.wait(1, Event.METRICS)
+    with contextlib.closing(sqlite3.connect(tmp_path / "reins.db-logs")) as logs:
+        logs.execute("ALTER TABLE metric RENAME TO damaged")
+    again = Watcher(cluster, cursor=w.events[0].cursor, kinds=())
+    worker.outcome(ref)
+    for each in (w, again):
+        each.wait_ended([ref[0]])
+        each.close()
+    assert not again.seen(Event.METRICS)
 
 
 def test_metrics_at_another_master(cluster, make_worker):
