@@ -544,6 +544,17 @@ static void stop(struct server *s)
 	settings_done(&server_settings, &s->cfg);
 }
 
+/* False: it has said why. */
+static bool config_good(const struct server_config *cfg)
+{
+	char err[300];
+	if (server_config_check(cfg, err, sizeof(err))) {
+		fprintf(stderr, "reinsd: %s\n", err);
+		return false;
+	}
+	return setup_log(cfg) == 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct server s = { .loop = NULL };
@@ -552,15 +563,9 @@ int main(int argc, char **argv)
 	case SETTINGS_EXIT_64: return EXIT_USAGE;
 	case SETTINGS_RUN: break;
 	}
-	char err[300];
-	if (server_config_check(&s.cfg, err, sizeof(err))) {
-		fprintf(stderr, "reinsd: %s\n", err);
-		return EXIT_USAGE;
-	}
-	if (setup_log(&s.cfg))
-		return EXIT_USAGE;
-	if (s.cfg.move_from) {
-		int code = move_run(s.cfg.move_from, s.cfg.store);
+	bool good = config_good(&s.cfg);
+	if (!good || s.cfg.move_from) {
+		int code = good ? move_run(s.cfg.move_from, s.cfg.store) : EXIT_USAGE;
 		settings_done(&server_settings, &s.cfg);
 		return code;
 	}

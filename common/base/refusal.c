@@ -88,6 +88,16 @@ int refuse(struct refusal *r, enum status_code code, const char *field, const ch
 	return -1;
 }
 
+int refuse_no_memory(struct refusal *r, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	(void)refuse_v(r, STATUS_RESOURCE_EXHAUSTED, NULL, fmt, ap);
+	va_end(ap);
+	r->retry_after_ms = 1000;
+	return refuse_reason(r, REASON_OUT_OF_MEMORY);
+}
+
 int refuse_reason(struct refusal *r, enum reason reason)
 {
 	r->reason = reason;

@@ -92,6 +92,8 @@ struct refusal {
 int refuse(struct refusal *r, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
 int refuse_v(struct refusal *r, enum status_code code, const char *field, const char *fmt, va_list ap)
 	__attribute__((format(printf, 4, 0)));
+/* RESOURCE_EXHAUSTED, OUT_OF_MEMORY, to be tried again in a second. */
+int refuse_no_memory(struct refusal *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* To be called after refuse; all return -1 too. */
 int refuse_reason(struct refusal *r, enum reason reason);
 int refuse_resource(struct refusal *r, const char *type, const char *name);

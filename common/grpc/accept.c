@@ -40,6 +40,13 @@ static struct grpc_call *answer_status(struct grpc_server *srv, struct reply *r,
 	return answer_no_call(srv, r, &refusal);
 }
 
+static struct grpc_call *answer_no_memory(struct grpc_server *srv, struct reply *r)
+{
+	struct refusal refusal;
+	(void)refuse_no_memory(&refusal, "out of memory");
+	return answer_no_call(srv, r, &refusal);
+}
+
 static struct method_entry *entry_at(struct grpc_server *srv, const char *path, size_t len)
 {
 	struct map_node *n = map_get(&srv->methods, path, len);
@@ -161,7 +168,7 @@ static struct grpc_call *make(struct grpc_server *srv, struct reply *r, struct m
 	if (!c && srv->cfg.on_over)
 		srv->cfg.on_over(srv->cfg.app, caller, STATUS_RESOURCE_EXHAUSTED);
 	if (!c)
-		return answer_status(srv, r, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		return answer_no_memory(srv, r);
 	c->gzip = gzip;
 	if (left > 0) {
 		c->deadline_mono_ns = loop_now_mono_ns(srv->loop) + left;

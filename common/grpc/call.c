@@ -147,6 +147,13 @@ void call_refuse(struct grpc_call *c, enum status_code code, const char *text)
 	call_end(c, &r, false);
 }
 
+void call_no_memory(struct grpc_call *c)
+{
+	struct refusal r;
+	(void)refuse_no_memory(&r, "out of memory");
+	call_end(c, &r, false);
+}
+
 void call_cut(struct grpc_call *c)
 {
 	c->reply.x.stream = NULL;

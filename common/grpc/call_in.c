@@ -54,7 +54,7 @@ static bool inflate_message(struct grpc_call *c, struct framing_message *m)
 		call_size_refusal(c->srv, &r, 0, c->max_message);
 		call_end(c, &r, false);
 	} else if (rc == -ENOMEM) {
-		call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		call_no_memory(c);
 	} else if (rc) {
 		call_refuse(c, c->reply.dialect->corrupt, "a message is not the gzip that it says to be");
 	}

@@ -38,7 +38,7 @@ static int room(struct grpc_call *c, size_t len)
 
 static int no_memory(struct grpc_call *c)
 {
-	call_refuse(c, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+	call_no_memory(c);
 	return -EPIPE;
 }
 

@@ -105,7 +105,7 @@ int query_parse(const char *query, struct query *ret, struct buf *ret_message, s
 	char *copy = strdup(query);
 	ret->dialect = &dialect_connect_json;
 	if (!copy)
-		return refuse(ret_refusal, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		return refuse_no_memory(ret_refusal, "out of memory");
 	int rc = split(copy, &p) ? read_parameters(&p, ret, ret_message, ret_refusal)
 				 : refuse(ret_refusal, STATUS_INVALID_ARGUMENT, NULL, "the query is malformed");
 	free(copy);

@@ -108,6 +108,7 @@ void call_work(struct grpc_server *srv);
 void call_size_refusal(struct grpc_server *srv, struct refusal *ret, uint64_t size, size_t limit);
 /* Ends with a status that is not the handler's. */
 void call_refuse(struct grpc_call *c, enum status_code code, const char *text);
+void call_no_memory(struct grpc_call *c);
 void call_end(struct grpc_call *c, const struct refusal *r, bool finished);
 /* The stream is gone; then the connection too. */
 void call_cut(struct grpc_call *c);

@@ -55,10 +55,8 @@ int reader_refuse_at(struct reader *r, size_t at, const char *fmt, ...)
 
 int reader_refuse_limit(struct reader *r, int err)
 {
-	if (err == -ENOMEM) {
-		refuse(r->refusal, STATUS_RESOURCE_EXHAUSTED, NULL, "no memory for a message of %zu bytes of JSON", r->lex.len);
-		return refuse_reason(r->refusal, REASON_OUT_OF_MEMORY);
-	}
+	if (err == -ENOMEM)
+		return refuse_no_memory(r->refusal, "no memory for a message of %zu bytes of JSON", r->lex.len);
 	return refuse(r->refusal, STATUS_RESOURCE_EXHAUSTED, NULL, "the message has more than %zu bytes", r->out->max);
 }
 

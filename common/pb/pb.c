@@ -75,7 +75,7 @@ void *pb_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t
 		return NULL;
 	struct arena *a = malloc(sizeof(*a) + memory);
 	if (!a) {
-		refuse(ret_refusal, STATUS_RESOURCE_EXHAUSTED, NULL, "no memory for a message of %zu bytes", len);
+		refuse_no_memory(ret_refusal, "no memory for a message of %zu bytes", len);
 		return NULL;
 	}
 	*a = (struct arena){ .at = (uint8_t *)a->data, .end = (uint8_t *)a->data + memory, .left = limits->memory - memory };

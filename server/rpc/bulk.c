@@ -104,9 +104,7 @@ static void refuse_rest(struct bulk_call *b)
 	struct refusal r;
 	long long done = (long long)(b->counts[DONE] + (b->retries ? 0 : b->counts[STOPPING]));
 	if (b->failed.no_memory) {
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory; %lld of %zu tasks are known to be done: make the call again",
-			     done, b->n);
-		r.retry_after_ms = 1000;
+		(void)refuse_no_memory(&r, "out of memory; %lld of %zu tasks are known to be done: make the call again", done, b->n);
 		grpc_call_finish(b->search.call, &r);
 		return;
 	}
@@ -262,7 +260,7 @@ static int parse(struct bulk_call *b, const struct asked *a, struct refusal *r)
 	if (filter_token_parse(a->page_token, b->prefix, b->fingerprint, &s->after, &s->last, r))
 		return -1;
 	b->ops = calloc((size_t)s->want, sizeof(*b->ops));
-	return b->ops ? 0 : refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+	return b->ops ? 0 : refuse_no_memory(r, "out of memory");
 }
 
 static void begin(struct grpc_call *call, struct bulk_call *b, void *request, const struct asked *a)

@@ -83,7 +83,7 @@ static int parse_ids(const Reins__V1__TaskFilter *f, struct filter *ret, struct 
 		return 0;
 	ret->ids = calloc(f->n_task_ids, sizeof(*ret->ids));
 	if (!ret->ids)
-		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		return refuse_no_memory(r, "out of memory");
 	for (size_t i = 0; i < f->n_task_ids; i++)
 		if (uuid_parse(f->task_ids[i], strlen(f->task_ids[i]), &ret->ids[i]))
 			return refuse(r, STATUS_INVALID_ARGUMENT, "filter.task_ids",

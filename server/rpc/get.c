@@ -213,7 +213,7 @@ static struct get_call *get_call_new(struct grpc_call *call, const struct uuid *
 {
 	struct get_call *g = calloc(1, sizeof(*g));
 	if (!g) {
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		rpc_no_memory(call);
 		return NULL;
 	}
 	g->rpc = rpc_of(call);

@@ -91,8 +91,15 @@ void *rpc_calloc(struct grpc_call *call, size_t size)
 {
 	void *at = calloc(1, size);
 	if (!at)
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		rpc_no_memory(call);
 	return at;
+}
+
+void rpc_no_memory(struct grpc_call *call)
+{
+	struct refusal r;
+	(void)refuse_no_memory(&r, "out of memory");
+	grpc_call_finish(call, &r);
 }
 
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...)
@@ -172,8 +179,7 @@ void rpc_refuse_store(struct grpc_call *call, const struct store_op *op)
 		(void)refuse(&r, STATUS_INVALID_ARGUMENT, NULL, "the store can't keep this: %s", op->text);
 		(void)refuse_reason(&r, REASON_STORE_REFUSED);
 	} else if (op->no_memory) {
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
-		r.retry_after_ms = 1000;
+		(void)refuse_no_memory(&r, "out of memory");
 	} else {
 		(void)refuse(&r, STATUS_UNAVAILABLE, NULL, "%s: %s%s",
 			     op->queue_full ? "too much waits for the store" : "the store is away", op->text,

@@ -95,6 +95,7 @@ void *rpc_calloc(struct grpc_call *call, size_t size) MUST_CHECK;
 /* Ends the call with a refusal. */
 void rpc_refuse(struct grpc_call *call, enum status_code code, const char *field, const char *fmt, ...) PRINTF_LIKE(4, 5);
 /* The same with more to say: the task or worker, and for a task that is in the wrong state, that. */
+void rpc_no_memory(struct grpc_call *call);
 void rpc_refuse_no_task(struct grpc_call *call, const struct uuid *id);
 void rpc_refuse_no_attempt(struct grpc_call *call, const struct uuid *id, int attempts);
 void rpc_refuse_state(struct grpc_call *call, const struct uuid *id, const char *state, const char *field, const char *fmt, ...)

@@ -147,6 +147,7 @@ int session_bad_message(struct session *s, const char *what);
 int session_parse_ref(struct session *s, const char *task_id, int32_t attempt, struct core_attempt *ret) MUST_CHECK;
 /* Ends the stream with a status; the session is freed when its call has ended and its operations are back. */
 void session_end(struct session *s, enum status_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void session_no_memory(struct session *s);
 /* UNAVAILABLE with RetryInfo: no session was opened, for the store is away or has that of a newer hello. */
 void session_end_away(struct session *s);
 

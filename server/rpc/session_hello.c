@@ -26,7 +26,7 @@ static int add_held(struct session *s, const struct core_attempt *ref)
 		size_t cap = s->cap_held ? s->cap_held * 2 : 64;
 		void *held = realloc(s->held, cap * sizeof(*s->held));
 		if (!held) {
-			session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+			session_no_memory(s);
 			return -1;
 		}
 		s->held = held;
@@ -132,7 +132,7 @@ static int hello_capacity(struct session *s, const Reins__V1__Hello *m)
 		.gpus = r->gpus,
 	};
 	if (spec_custom_text(r, &s->custom)) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		session_no_memory(s);
 		return -1;
 	}
 	ev->hello.capacity.custom = s->custom;

@@ -111,6 +111,13 @@ void session_end(struct session *s, enum status_code code, const char *fmt, ...)
 	end(s, &r);
 }
 
+void session_no_memory(struct session *s)
+{
+	struct refusal r;
+	(void)refuse_no_memory(&r, "out of memory");
+	end(s, &r);
+}
+
 void session_end_away(struct session *s)
 {
 	struct refusal r;

@@ -270,7 +270,7 @@ static void gather(struct session_log *l)
 		return;
 	}
 	free_batch(b);
-	session_end(l->session, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+	session_no_memory(l->session);
 }
 
 static void on_due(struct loop_dirty *d)
@@ -318,7 +318,7 @@ static bool add_piece(struct session_log *l, enum store_log_stream stream, const
 		p = NULL;
 	}
 	if (!p) {
-		session_end(l->session, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		session_no_memory(l->session);
 		return false;
 	}
 	p->offset = l->end;

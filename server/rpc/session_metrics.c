@@ -178,7 +178,7 @@ void session_metrics(struct session *s, Reins__V1__Metrics *m)
 	size_t room = sizeof(struct metrics_op) + (m->n_points + 1) * sizeof(struct store_metric);
 	struct metrics_op *o = calloc(1, room);
 	if (!o) {
-		session_end(s, STATUS_RESOURCE_EXHAUSTED, "out of memory");
+		session_no_memory(s);
 		return;
 	}
 	buf_init(&o->encoded, ENCODED_MAX);

@@ -82,7 +82,7 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		return -1;
 	spec_normalise(req->spec);
 	if (spec_to_insert(req->spec, ins) || spec_labels(req->spec, &ins->labels))
-		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
+		return refuse_no_memory(r, "out of memory");
 	ins->owner = s->owner;
 	if (!rpc_may_queue(s->call, req->spec->queue)) {
 		snprintf(path, sizeof(path), "%sspec.queue", prefix);
@@ -94,12 +94,12 @@ static int fill_insert(struct submit_call *s, Reins__V1__SubmitTaskRequest *req,
 		if (strlen(req->idempotency_key) > KEY_MAX)
 			return refuse(r, STATUS_INVALID_ARGUMENT, path, "%s: longer than 255 bytes", path);
 		if (spec_hash(req->spec, ins->idempotency_hash))
-			return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
+			return refuse_no_memory(r, "out of memory");
 		ins->idempotency_key = stored_key(ins->owner, req->idempotency_key);
 	}
 	ins->spec = trace_pack_spec(req->spec, grpc_call_header(s->call, "traceparent"));
 	if (!ins->spec)
-		return refuse(r, STATUS_RESOURCE_EXHAUSTED, path, "out of memory");
+		return refuse_no_memory(r, "out of memory");
 	return 0;
 }
 
@@ -223,7 +223,7 @@ static struct submit_call *submit_call_new(struct grpc_call *call, void *request
 	struct submit_call *s = calloc(1, sizeof(*s));
 	if (!s) {
 		pb_free(request);
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		rpc_no_memory(call);
 		return NULL;
 	}
 	s->rpc = rpc_of(call);
@@ -271,7 +271,7 @@ static int check_keys(struct submit_call *s, size_t n, struct refusal *r)
 	_cleanup_free_ struct store_insert **keyed = calloc(n, sizeof(*keyed));
 	size_t m = 0;
 	if (!keyed)
-		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		return refuse_no_memory(r, "out of memory");
 	for (struct store_insert *i = &s->submit.ins; i; i = i->group_next)
 		if (i->idempotency_key)
 			keyed[m++] = i;
@@ -293,7 +293,7 @@ static int fill_group(struct submit_call *s, Reins__V1__SubmitTasksRequest *req,
 	}
 	s->more = calloc(n, sizeof(*s->more));
 	if (!s->more)
-		return refuse(r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		return refuse_no_memory(r, "out of memory");
 	s->submit.ins.group_n = (int32_t)n;
 	struct store_insert *last = &s->submit.ins;
 	for (size_t i = 0; i < n; i++) {

@@ -375,7 +375,7 @@ void watch_on_request(struct grpc_call *call, const uint8_t *data, size_t len)
 		filter_done(filter);
 		pb_free(req);
 	} else if (!begin(rpc, call, req, filter, &at)) {
-		rpc_refuse(call, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory");
+		rpc_no_memory(call);
 		filter_done(filter);
 		pb_free(req);
 	}

@@ -169,7 +169,7 @@ static void part(struct watcher *w, const struct cursor *at)
 	bool started = watch_reader_start(w, &own);
 	if (!started) {
 		struct refusal r;
-		(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "out of memory; go on from the last cursor");
+		(void)refuse_no_memory(&r, "out of memory; go on from the last cursor");
 		watcher_refuse(w, &r);
 	}
 	if (ahead)

@@ -1,4 +1,5 @@
--- Version 6: labels of tasks that were accepted before version 5, out of their specs, so that selectors find them.
+-- Version 6: labels of tasks that were accepted before version 5, out of their specs, so that selectors find them; an index of queues that
+-- were resumed.
 
 -- The field of a message in protobuf's wire format at byte `at`: its tag, its bytes, and where the next one is; that is null
 -- if there is no such field before `ends`.
@@ -120,6 +121,9 @@ BEGIN
 	UPDATE reins.meta SET value = below::text WHERE key = 'unlabelled_below';
 	RETURN true;
 END $$;
+
+-- Those that were resumed, to be removed.
+CREATE INDEX queue_resumed ON queue (name) WHERE paused_at IS NULL;
 
 INSERT INTO meta SELECT 'unlabelled_below', 'ffffffff-ffff-ffff-ffff-ffffffffffff' WHERE EXISTS (SELECT FROM task);
 -- All of a small store's at once; the masters go on with a large one's, a little every second.
