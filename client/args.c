@@ -8,12 +8,14 @@
 
 static const struct setting common_table[] = { COMMON_SETTINGS };
 
+/* Each for the first of its flags that the command has: `submit -l` is --label. */
 static const struct {
 	const char *letter, *flag;
 } letters[] = {
 	{ "-o", "--output" },
 	{ "-f", "--follow" },
 	{ "-l", "--label-selector" },
+	{ "-l", "--label" },
 };
 
 static const struct {
@@ -55,11 +57,19 @@ static void add_joined(struct args *a, const char *name, const char *value)
 	a->argv[a->argc++] = text;
 }
 
-/* -o json, -ojson, -f: written out. False: not one of them. */
-static bool add_letter(struct args *a, const char *arg)
+static bool has_flag(const struct settings_program *prog, const char *flag)
+{
+	for (size_t i = 0; i < prog->n; i++)
+		if (!strcmp(flag + 2, prog->table[i].name))
+			return true;
+	return false;
+}
+
+/* -o json, -ojson, -f: written out. False: not one of this command's, which is then told as it was typed. */
+static bool add_letter(struct args *a, const char *arg, const struct settings_program *prog)
 {
 	for (size_t i = 0; i < ARRAY_LEN(letters); i++) {
-		if (strncmp(arg, letters[i].letter, 2))
+		if (strncmp(arg, letters[i].letter, 2) || !has_flag(prog, letters[i].flag))
 			continue;
 		if (arg[2])
 			add_joined(a, letters[i].flag, arg + 2);
@@ -115,7 +125,7 @@ void args_make(int argc, char **argv, int at, const struct settings_program *pro
 		for (size_t k = 0; k < ARRAY_LEN(from_env); k++)
 			given[k] = given[k] || is_flag(arg, from_env[k].flag);
 		value = takes_value(arg, prog->table, prog->n);
-		if (!add_letter(&a, arg))
+		if (!add_letter(&a, arg, prog))
 			add(&a, arg);
 		a.n_before += arg[0] != '-' || !arg[1];
 	}

@@ -96,6 +96,11 @@ int cli_fail(const struct cli *cli, const struct client_error *e)
 			   "%s says more", cli->client ? client_server(cli->client) : cli->conf->server);
 		return EXIT_DENIED;
 	}
+	if (e->code == STATUS_UNAUTHENTICATED && cli->conf && (cli->conf->token || cli->conf->token_file)) {
+		print_hint("%s does not take the token that you gave (any more); ask who runs it for another, which `reins token new` makes",
+			   cli->client ? client_server(cli->client) : cli->conf->server);
+		return EXIT_DENIED;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++)
 		if (failures[i].code == e->code && failures[i].hint)
 			print_hint(failures[i].hint, cli->client ? client_server(cli->client) : cli->conf->server);

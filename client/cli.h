@@ -26,8 +26,9 @@ struct common_conf {
 };
 
 /* Last rows of each command's table. */
-#define COMMON_SETTINGS                                                                                               \
-	{ "output", SETTING_STRING, offsetof(struct common_conf, output), "text|json", "text",                       \
+#define COMMON_SETTINGS COMMON_SETTINGS_OUTPUT("text|json")
+#define COMMON_SETTINGS_OUTPUT(values)                                                                                \
+	{ "output", SETTING_STRING, offsetof(struct common_conf, output), values, "text",                            \
 	  .help = "How to write the answer: for people, or as JSON (lists: one object per line). Also -o.",          \
 	  .group = "Output" },                                                                                       \
 	{ "server", SETTING_STRING, offsetof(struct common_conf, server), "URL", "http://127.0.0.1:7346",            \

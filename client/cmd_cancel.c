@@ -77,7 +77,7 @@ static int run(struct cli *cli, const void *conf_p, char **args, int n_args, int
 	const struct conf *conf = conf_p;
 	int worst = EXIT_OK;
 	(void)n_before;
-	if (n_args == 0 && bulk_is_given(&conf->bulk))
+	if (n_args == 0)
 		return run_bulk(cli, conf);
 	if (bulk_is_given(&conf->bulk))
 		return cli_usage(cli, "task ids go with none of the flags that say which tasks");

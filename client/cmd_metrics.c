@@ -25,7 +25,7 @@ static const struct setting table[] = {
 	{ "attempt", SETTING_INT, offsetof(struct conf, attempt), NULL, NULL, 0, INT32_MAX,
 	  .help = "Of this attempt. Not given: the newest, with --follow also those after it." },
 	{ "name", SETTING_LIST, offsetof(struct conf, names), "NAME[,NAME…]", .split = true, .help = "Only these values." },
-	COMMON_SETTINGS,
+	COMMON_SETTINGS_OUTPUT("text|json|csv"),
 };
 
 static const struct settings_program program = {

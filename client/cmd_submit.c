@@ -32,7 +32,7 @@ static const struct setting table[] = {
 	{ "env", SETTING_LIST, SPEC(env), "KEY=VALUE", .help = "A variable for the program." },
 	{ "param", SETTING_LIST, SPEC(params), "KEY=VALUE",
 	  .help = "A parameter of the run: recorded with it, and given to the program in REINS_PARAMS (JSON)." },
-	{ "label", SETTING_LIST, SPEC(labels), "KEY=VALUE", .help = "To find the task by." },
+	{ "label", SETTING_LIST, SPEC(labels), "KEY=VALUE", .help = "To find the task by. Also -l." },
 	{ "payload", SETTING_STRING, SPEC(payload), "FILE|-", .help = "What the program reads from stdin; - is our stdin." },
 	{ "working-dir", SETTING_STRING, SPEC(working_dir), "DIR",
 	  .help = "Directory on the worker in which the program starts. Not given: an empty one of its own." },

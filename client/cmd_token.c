@@ -239,6 +239,7 @@ static int token_new(struct cli *cli, const struct conf *conf)
 
 static int token_list(struct cli *cli, const struct conf *conf)
 {
+	static const char *const heads[] = { "KIND", "ID", "NAME", "ROLES", "EXPIRES", "WORKER", "QUEUES" };
 	struct tokens *t;
 	char err[600];
 	int64_t now = clock_wall_us();
@@ -246,46 +247,68 @@ static int token_list(struct cli *cli, const struct conf *conf)
 		cli_note(cli, "%s", err);
 		return EXIT_OTHER;
 	}
+	struct table *lines = table_new(heads, ARRAY_LEN(heads));
 	for (size_t i = 0; i < t->n; i++) {
 		const struct principal *p = t->all[i];
+		/* ",a,b," is kept. */
+		int queues_len = p->queues ? (int)strlen(p->queues) - 2 : 0;
 		char roles[ROLES_TEXT_MAX + 1], ends[CLOCK_TEXT_LEN + 1] = "never";
 		roles_format(p->roles, roles);
 		if (p->ends_wall_us)
 			clock_format_wall(p->ends_wall_us, ends);
-		out_line("%-5s  %-12s  %-20s  %-20s  %s%s%s%s", p->is_cert ? "cert" : "token", p->id, p->name ? p->name : "-", roles,
-			 p->ends_wall_us && now >= p->ends_wall_us ? "EXPIRED " : "", ends, p->worker ? "  worker " : "", p->worker ? p->worker : "");
+		table_cell(lines, p->is_cert ? "cert" : "token");
+		table_cell(lines, p->id);
+		table_cell(lines, p->name ? p->name : "-");
+		table_cell(lines, roles);
+		table_cellf(lines, "%s%s", p->ends_wall_us && now >= p->ends_wall_us ? "EXPIRED " : "", ends);
+		table_cell(lines, p->worker ? p->worker : "-");
+		table_cellf(lines, "%.*s", queues_len ? queues_len : 3, queues_len ? p->queues + 1 : "all");
 	}
+	table_print(lines);
+	table_free(lines);
 	tokens_free(t);
 	return EXIT_OK;
 }
 
-static bool is_named(const struct principal *p, char **ids, int n)
+/* Notes each of the ids that it is. */
+static bool is_named(const struct principal *p, char **ids, int n, bool *ret_found)
 {
+	bool named = false;
 	for (int i = 0; i < n; i++)
 		if (!p->is_cert && strcmp(p->id, ids[i]) == 0)
-			return true;
-	return false;
+			named = ret_found[i] = true;
+	return named;
 }
 
 /* All lines but those of the tokens named, comments included. */
-static int keep_others(const struct buf *from, char **ids, int n, struct buf *to)
+static int keep_others(const struct buf *from, char **ids, int n, struct buf *to, bool *ret_found)
 {
 	const char *text = (const char *)buf_head(from);
-	int taken = 0;
 	for (size_t at = 0; at < buf_len(from);) {
 		const char *end = memchr(text + at, '\n', buf_len(from) - at);
 		size_t len = end ? (size_t)(end - text) - at : buf_len(from) - at;
 		size_t line_len = len && text[at + len - 1] == '\r' ? len - 1 : len;
 		struct principal *p = NULL;
 		char err[300];
-		bool gone = principal_parse(text + at, line_len, err, sizeof(err), &p) == 0 && is_named(p, ids, n);
+		bool gone = principal_parse(text + at, line_len, err, sizeof(err), &p) == 0 && is_named(p, ids, n, ret_found);
 		principal_unref(p);
-		taken += gone;
 		if (!gone && buf_add(to, text + at, min_sz(len + 1, buf_len(from) - at)))
 			return -1;
 		at += len + 1;
 	}
-	return taken;
+	return 0;
+}
+
+/* Says each that is not there. */
+static bool all_found(const struct cli *cli, const char *file, char **ids, int n, const bool *found)
+{
+	bool all = true;
+	for (int i = 0; i < n; i++) {
+		if (!found[i])
+			cli_note(cli, "%s has no token with the id \"%.100s\"; nothing was changed. `reins token list` shows the ids", file, ids[i]);
+		all = all && found[i];
+	}
+	return all;
 }
 
 static int token_revoke(struct cli *cli, const struct conf *conf, char **ids, int n)
@@ -300,15 +323,14 @@ static int token_revoke(struct cli *cli, const struct conf *conf, char **ids, in
 	if (code == EXIT_OK)
 		code = read_text(cli, conf->file, &p, &b);
 	if (code == EXIT_OK) {
-		int taken = keep_others(&b, ids, n, &rest);
-		if (taken == n && !buf_len(&rest) && buf_add(&rest, NOBODY, strlen(NOBODY))) {
+		bool *found = xcalloc((size_t)n, sizeof(*found));
+		bool kept = keep_others(&b, ids, n, &rest, found) == 0;
+		bool all = kept && all_found(cli, conf->file, ids, n, found);
+		if (!all || (!buf_len(&rest) && buf_add(&rest, NOBODY, strlen(NOBODY))))
 			code = EXIT_OTHER;
-		} else if (taken != n) {
-			cli_note(cli, "%s: %d of the %d ids are there; nothing was changed", conf->file, taken, n);
-			code = EXIT_OTHER;
-		} else {
+		else
 			code = replace(cli, conf->file, &p, &rest);
-		}
+		free(found);
 	}
 	if (code == EXIT_OK)
 		cli_note(cli, "taken away; kill -HUP reinsd ends what is open with %s", n == 1 ? "it" : "them");

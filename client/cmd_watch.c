@@ -192,7 +192,7 @@ static int set_filter(struct watching *w, const struct conf *conf, char **args, 
 	if (n_args && !cli_are_task_ids(w->cli, args, n_args))
 		return EXIT_USAGE;
 	if (n_args && filter_is_given(&conf->which))
-		return cli_usage(w->cli, "either tasks or filters");
+		return cli_usage(w->cli, "task ids go with none of the flags that say which tasks");
 	int code = filter_make(w->cli, &conf->which, &w->which);
 	w->which.filter.task_ids = args;
 	w->which.filter.n_task_ids = (size_t)n_args;

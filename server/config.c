@@ -1,5 +1,6 @@
 #include "server/config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,7 +117,7 @@ static const struct setting table[] = {
 	  .help = "Largest message." },
 	{ "max-body-bytes", SETTING_SIZE, S(max_body_bytes), NULL, "256MiB", MIB, INT64_C(1) << 40,
 	  .help = "What requests that have not come whole may hold, over all connections; over it the one is refused whose rest was waited "
-		  "for the longest. Workers' streams have as much for themselves." },
+		  "for the longest. Workers' streams have as much for themselves. At least max-message." },
 	{ "max-payload", SETTING_SIZE, S(max_payload), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest payload of a task." },
 	{ "max-result", SETTING_SIZE, S(max_result), NULL, "1MiB", 0, GRPC_MESSAGE_MAX, .help = "Largest result." },
 	{ "max-error", SETTING_SIZE, S(max_error), NULL, "16KiB", 256, 16 * 1024, .help = "Error text that is kept." },
@@ -226,7 +227,8 @@ int server_config_check(const struct server_config *c, char *ret_err, size_t cap
 		return -1;
 	}
 	if (c->max_body_bytes < c->max_message) {
-		snprintf(ret_err, cap, "max-body-bytes: smaller than max-message: not one request of that size could come");
+		snprintf(ret_err, cap, "max-body-bytes: smaller than max-message, which is %" PRId64 ": not one request of that size could come",
+			 c->max_message);
 		return -1;
 	}
 	for (size_t i = 0; i < c->cors_origins.len; i++)

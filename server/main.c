@@ -217,7 +217,7 @@ static int open_auth(struct server *s)
 	};
 	int rc = auth_new(&ac, err, sizeof(err), &s->auth);
 	if (rc)
-		fprintf(stderr, "reinsd: tokens-file, audit-log: %s\n", err);
+		fprintf(stderr, "reinsd: %s\n", err);
 	return rc;
 }
 

@@ -63,6 +63,14 @@ static const char *reason(void)
 	return text ? text : "unknown error";
 }
 
+/* OpenSSL's own words are "no start line" for a certificate, and "unsupported" for a key. */
+static bool is_not_pem(void)
+{
+	unsigned long e = ERR_peek_error();
+	return (ERR_GET_LIB(e) == ERR_LIB_PEM && ERR_GET_REASON(e) == PEM_R_NO_START_LINE) ||
+	       (ERR_GET_LIB(e) == ERR_LIB_OSSL_DECODER && ERR_GET_REASON(e) == ERR_R_UNSUPPORTED);
+}
+
 /* ---- callbacks of OpenSSL ---- */
 
 static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len,
@@ -101,11 +109,11 @@ static int load_own(const struct tls_context *ctx, SSL_CTX *c, char *ret_err, si
 	if (!ctx->cert_file || !ctx->key_file)
 		return fail(ret_err, cap, "a certificate needs its key and a key its certificate: both files must be given");
 	if (SSL_CTX_use_certificate_chain_file(c, ctx->cert_file) != 1)
-		return fail(ret_err, cap, "certificate %s: %s", ctx->cert_file, reason());
+		return fail(ret_err, cap, "certificate %s: %s", ctx->cert_file, is_not_pem() ? "holds no certificate (PEM)" : reason());
 	/* With a certificate loaded, OpenSSL compares the key with it. */
 	bool loaded = SSL_CTX_use_PrivateKey_file(c, ctx->key_file, SSL_FILETYPE_PEM) == 1;
 	if (!loaded && ERR_GET_LIB(ERR_peek_error()) != ERR_LIB_X509)
-		return fail(ret_err, cap, "key %s: %s", ctx->key_file, reason());
+		return fail(ret_err, cap, "key %s: %s", ctx->key_file, is_not_pem() ? "holds no usable key (PEM)" : reason());
 	if (!loaded || SSL_CTX_check_private_key(c) != 1)
 		return fail(ret_err, cap, "key %s does not fit certificate %s", ctx->key_file, ctx->cert_file);
 	return 0;

@@ -35,6 +35,13 @@ struct auth {
 
 /* ---- making one ---- */
 
+/* Begins an error with the setting that is at fault; the rest goes behind it. */
+static size_t name_setting(const char *setting, char *err, size_t cap)
+{
+	snprintf(err, cap, "%s: ", setting);
+	return strlen(err);
+}
+
 int auth_new(const struct auth_config *cfg, char *ret_err, size_t cap, struct auth **ret)
 {
 	struct auth *a = xcalloc(1, sizeof(*a));
@@ -43,10 +50,13 @@ int auth_new(const struct auth_config *cfg, char *ret_err, size_t cap, struct au
 	int rc = 0;
 	if (cfg->tokens_file) {
 		a->tokens_file = xstrdup(cfg->tokens_file);
-		rc = tokens_read(cfg->tokens_file, ret_err, cap, &a->tokens);
+		size_t at = name_setting("tokens-file", ret_err, cap);
+		rc = tokens_read(cfg->tokens_file, ret_err + at, cap - at, &a->tokens);
 	}
-	if (rc == 0 && (cfg->audit_file || cfg->tokens_file || cfg->certificates))
-		rc = audit_new(cfg->loop, cfg->audit_file, ret_err, cap, &a->audit);
+	if (rc == 0 && (cfg->audit_file || cfg->tokens_file || cfg->certificates)) {
+		size_t at = name_setting("audit-log", ret_err, cap);
+		rc = audit_new(cfg->loop, cfg->audit_file, ret_err + at, cap - at, &a->audit);
+	}
 	if (rc) {
 		auth_free(a);
 		return rc;

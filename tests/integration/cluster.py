@@ -2,6 +2,7 @@
 
 One Postgres and one Redis serve the whole session; each Cluster has a database of its own in both. REINS_BUILD names the build folder (default: build)."""
 
+import collections
 import os
 import pathlib
 import random
@@ -58,17 +59,24 @@ def dying_with_us(how="KILL"):
     return ["setpriv", "--pdeathsig", how, "--"]
 
 
-def free_port():
-    """Below the range that outgoing connections take theirs from: a server that is killed finds its port free again."""
+lately = collections.deque(maxlen=200)  # what holds the ports chosen last
+
+
+def free_port(holds=lately):
+    """Below the range that outgoing connections take theirs from: a server that is killed finds its port free again. No other
+    process of tests gets it while `holds` keeps what is added to it: before the server listens, and while it is down."""
     while True:
-        port = random.randrange(15000, 32000)
+        port = random.SystemRandom().randrange(15000, 32000)
+        hold = socket.socket(socket.AF_UNIX)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                hold.bind(f"\0reins-tests-port-{port}")
                 s.bind(("127.0.0.1", port))
+                holds.append(hold)
                 return port
             except OSError:
-                continue
+                hold.close()
 
 
 class Postgres:
@@ -81,7 +89,8 @@ class Postgres:
         self.bin = found[-1].parent
         self.folder = folder / "pg"
         self.data = self.folder / "data"
-        self.port = free_port()
+        self.holds = []
+        self.port = free_port(self.holds)
         self.process = None
         self.databases = 0
         self.folder.mkdir()
@@ -123,6 +132,7 @@ class Postgres:
         wait_for(self._answers, lambda: (self.folder / "log").read_text()[-2000:])
 
     def _answers(self):
+        assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
         try:
             self.connect("postgres").close()
             return True
@@ -169,7 +179,8 @@ class Redis:
     def __init__(self, folder):
         self.folder = folder / "redis"
         self.folder.mkdir()
-        self.port = free_port()
+        self.holds = []
+        self.port = free_port(self.holds)
         self.process = None
         self.client = redis.Redis(port=self.port, decode_responses=True)
         self.start()
@@ -185,6 +196,7 @@ class Redis:
         wait_for(self._answers, "Redis answers")
 
     def _answers(self):
+        assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
         try:
             return self.client.ping()
         except redis.exceptions.ConnectionError:

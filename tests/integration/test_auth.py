@@ -227,10 +227,10 @@ def test_without_tokens_nobody_is_asked(tmp_path):
 @pytest.mark.parametrize('flags, said', [
     ({'listen': '0.0.0.0:{port}', 'tokens-file': '{tokens}'}, 'whoever is on the way can read the tokens'),
     ({'listen': '0.0.0.0:{port}'}, 'anybody who reaches it'),
-    ({'tokens-file': '/nowhere/tokens'}, '/nowhere/tokens: No such file'),
+    ({'tokens-file': '/nowhere/tokens'}, 'reinsd: tokens-file: /nowhere/tokens: No such file'),
     ({'tokens-file': '{bad}'}, 'line 2: roles: "king" is none'),
     ({'tokens-file': '{open}'}, 'anybody may write it'),
-    ({'audit-log': '/nowhere/audit'}, '/nowhere/audit: No such file'),
+    ({'audit-log': '/nowhere/audit'}, 'reinsd: audit-log: /nowhere/audit: No such file'),
 ])
 def test_refused_at_start(tmp_path, flags, said):
     Tokens(tmp_path / 'tokens')
@@ -511,17 +511,35 @@ def test_reins_token(own, tmp_path):
     done = reins('submit', '--', 'true', env=env)
     assert done.returncode == 0, done
     assert reins('status', done.stdout.strip(), env=env).returncode == 0
-    assert reins('workers', env={**env, 'REINS_TOKEN': 'reins_nobody_1'}).returncode == 77
+    done = reins('workers', env={**env, 'REINS_TOKEN': 'reins_nobody_1'})
+    assert done.returncode == 77 and 'does not take the token that you gave' in done.stderr, done
     done = reins('drain', 'w1', env=env)
     assert done.returncode == 77 and 'it takes one of the roles operator,admin; yours: reader,submitter' in done.stderr, done
     assert f'{token_id}    carol' in re.sub(' +', '    ', reins('token', 'list', '--file', file).stdout)
     assert reins('token', 'revoke', token_id, '--file', file).returncode == 0
     master.hang_up()
     assert reins('list', env=env).returncode == 77
-    assert reins('token', 'revoke', token_id, '--file', file).returncode == 1
+    done = reins('token', 'revoke', token_id, '--file', file)
+    assert done.returncode == 1 and f'has no token with the id "{token_id}"; nothing was changed' in done.stderr, done
     fresh = reins('token', 'new', '--name', 'w1', '--role', 'worker', '--file', tmp_path / 'new')
     assert fresh.returncode == 0 and (tmp_path / 'new').stat().st_mode & 0o777 == 0o600
     assert (tmp_path / 'new').read_text().endswith(' name=w1 roles=worker worker=w1\n')
+
+
+def test_reins_token_list(tmp_path):
+    file = tmp_path / 'tokens'
+    digest = '0' * 64
+    file.write_text(f'token aaaa1 {digest} name=gpu-1 roles=worker worker=gpu-* queues=a,b\n'
+                    f'token aaaa2 {digest[1:]}1 name=eve roles=reader,admin expires=2020-01-01\n'
+                    'cert reins:client:somebody-with-a-long-name roles=submitter\n')
+    assert [line.split() for line in reins('token', 'list', '--file', file).stdout.splitlines()] == [
+        ['KIND', 'ID', 'NAME', 'ROLES', 'EXPIRES', 'WORKER', 'QUEUES'],
+        ['token', 'aaaa1', 'gpu-1', 'worker', 'never', 'gpu-*', 'a,b'],
+        ['token', 'aaaa2', 'eve', 'reader,admin', 'EXPIRED', '2020-01-01T00:00:00.000Z', '-', 'all'],
+        ['cert', 'reins:client:somebody-with-a-long-name', '-', 'submitter', 'never', '-', 'all']]
+    before = file.read_text()
+    done = reins('token', 'revoke', 'aaaa1', 'zzzz9', '--file', file)
+    assert done.returncode == 1 and '"zzzz9"' in done.stderr and '"aaaa1"' not in done.stderr and file.read_text() == before, done
 
 
 def waits_for_a_lock(pid):

@@ -208,7 +208,8 @@ def test_reins_with_filters(lone):
     assert reins("cancel", "-l", "odd", "--dry-run") == "3 would be cancelled\n"
     assert reins("cancel", "-l", "odd", "--limit", "2") == "2 cancelled\n"
     assert reins("cancel", "-l", "odd", "--state", "pending,cancelled") == "1 cancelled, 2 had ended\n"
-    assert "all of them" in reins("cancel", "--dry-run", code=64)
+    for words in (["cancel", "--dry-run"], ["cancel"], ["retry"]):
+        assert "flags that say which tasks; --all means all of them" in reins(*words, code=64)
     assert "none of the flags" in reins("cancel", "--queue", "q", made[0], code=64)
     assert "none of the flags" in reins("cancel", "--queue", "q", "--all", code=64)
     assert reins("retry", "--state", "cancelled", "--dry-run") == "3 would be retried\n"

@@ -41,7 +41,7 @@ static void arguments_are_made_for_the_table(void **state)
 		{ { "reins", "--server", "h:1", "status", "ID" }, "--server|h:1|ID", 1 },
 		{ { "reins", "status", "--", "-o", "--server=x" }, "--|-o|--server=x", 0 },
 		{ { "reins", "status", "--token", "-o", "x" }, "--token|-o|x", 1 },
-		{ { "reins", "status", "-", "-f" }, "-|--follow", 1 },
+		{ { "reins", "status", "-", "-f" }, "-|-f", 1 },
 		{ { "reins", "status", "-x" }, "-x", 0 },
 	};
 	(void)state;
@@ -59,6 +59,30 @@ static void arguments_are_made_for_the_table(void **state)
 		assert_int_equal(a.n_before, rows[i].n_before);
 		assert_string_equal(a.argv[0], "reins status");
 		assert_null(a.argv[a.argc]);
+		free(made);
+		args_done(&a);
+	}
+}
+
+/* One that the command does not have stays as it is typed, so that the refusal names it so. */
+static void a_letter_is_a_flag_of_its_command(void **state)
+{
+	static const struct {
+		const struct command *cmd;
+		const char *argv[5], *made;
+	} rows[] = {
+		{ &cmd_list, { "reins", "list", "-l", "a=b" }, "--label-selector|a=b" },
+		{ &cmd_submit, { "reins", "submit", "-l", "a=b" }, "--label|a=b" },
+		{ &cmd_submit, { "reins", "submit", "-la=b", "-f" }, "--label=a=b|-f" },
+		{ &cmd_logs, { "reins", "logs", "-f", "ID" }, "--follow|ID" },
+		{ &cmd_logs, { "reins", "logs", "-l", "a=b" }, "-l|a=b" },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct args a;
+		args_make(4, (char **)(uintptr_t)rows[i].argv, 1, rows[i].cmd->program, &a);
+		char *made = words((const char *const *)a.argv, a.argc);
+		assert_string_equal(made, rows[i].made);
 		free(made);
 		args_done(&a);
 	}
@@ -413,6 +437,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arguments_are_made_for_the_table),
+		cmocka_unit_test(a_letter_is_a_flag_of_its_command),
 		cmocka_unit_test(the_environment_gives_flags_that_are_not_given),
 		cmocka_unit_test(a_slip_finds_its_command),
 		cmocka_unit_test(cpus_are_thousandths),

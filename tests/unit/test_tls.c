@@ -413,7 +413,8 @@ static void bad_files_are_named(void **state)
 		bool server, required;
 	} bad[] = {
 		{ "missing.pem", "server.key", NULL, "missing.pem: No such file", true, false },
-		{ "server.key", "server.key", NULL, "certificate ", true, false },
+		{ "server.key", "server.key", NULL, "server.key: holds no certificate (PEM)", true, false },
+		{ "server.pem", "ca.pem", NULL, "ca.pem: holds no usable key (PEM)", true, false },
 		{ "server.pem", "client.key", NULL, "does not fit", true, false },
 		{ "server.pem", NULL, NULL, "needs its key", true, false },
 		{ NULL, NULL, NULL, "needs its key", true, false },
