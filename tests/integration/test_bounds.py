@@ -254,8 +254,11 @@ def test_answers_wait_until_those_before_are_taken(master, method):
     for _ in range(90):
         reader.ask(READS + method, request)
 
+    name = (READS + method)[1:]
+
     def going_on():
-        return metrics(master)[f'reins_rpc_in_flight{{method="{(READS + method)[1:]}"}}']
+        return metrics(master)[f'reins_rpc_in_flight{{method="{name}"}}']
+    wait_for(lambda: metrics(master)[f'reins_rpc_started_total{{method="{name}",protocol="grpc"}}'] == 90, 'all calls')
     wait_for(lambda: 0 < going_on() < 90, 'answers')
     # Others are answered meanwhile, also those who come later.
     for _ in range(3):
