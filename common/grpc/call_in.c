@@ -32,7 +32,7 @@ static void refuse_frame(struct grpc_call *c, int err, const struct framing_mess
 		call_size_refusal(c->srv, &r, m->declared, c->max_message);
 		call_end(c, &r, false);
 	} else {
-		call_refuse(c, c->reply.dialect->corrupt, "the flags of a message are neither 0 nor 1");
+		call_refuse(c, c->reply.dialect->corrupt, "a message wants five bytes before it: a 0 (or 1: compressed), then its length in four; the first is neither");
 	}
 }
 

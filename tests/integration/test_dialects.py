@@ -344,6 +344,14 @@ def test_stream_errors(shared, version, body, fields, code):
     assert flags == 2 and json.loads(end)['error']['code'] == code, end
 
 
+def test_stream_without_an_envelope(shared, version):
+    """Who takes a stream for a plain call is told what is missing."""
+    r = curl(shared, TASKS + 'ReadLogs', b'{"taskId": "x"}', STREAM, version=version)
+    (flags, end), = envelopes(r.body)
+    error = json.loads(end)['error']
+    assert flags == 2 and error['code'] == 'invalid_argument' and 'wants five bytes before it' in error['message'], end
+
+
 def test_stream_is_flushed_and_cancelled(shared, make_worker, version):
     """Each envelope is there when it was sent, and who leaves ends the call."""
     worker, ref = held(shared, make_worker)
