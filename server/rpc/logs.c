@@ -17,7 +17,8 @@
 
 #define READ_BYTES (64 * 1024) /* beside it a reader holds its stream's queue and follow.c's */
 #define FOLLOW_POLL_NS (2 * NS_PER_S)
-#define PATIENCE_NS (60 * NS_PER_S)
+#define LOOKS 4 /* at a reader that takes nothing, before it is given up */
+#define LOOK_NS (15 * NS_PER_S)
 
 struct logs_call {
 	struct rpc *rpc;
@@ -47,6 +48,7 @@ struct logs_call {
 	struct loop_timer timer;
 	struct loop_timer patience;
 	size_t queued;       /* when it was looked at last */
+	int looks;           /* that found as much as the one before */
 };
 
 static void look(struct logs_call *l);
@@ -98,7 +100,8 @@ static void block(struct logs_call *l)
 {
 	l->blocked = true;
 	l->queued = grpc_call_queued(l->call);
-	loop_timer_set(&l->patience, loop_now_mono_ns(l->rpc->loop) + PATIENCE_NS);
+	l->looks = 0;
+	loop_timer_set(&l->patience, loop_now_mono_ns(l->rpc->loop) + LOOK_NS);
 }
 
 static void on_patience(struct loop_timer *t)
@@ -108,9 +111,13 @@ static void on_patience(struct loop_timer *t)
 		block(l);
 		return;
 	}
+	if (++l->looks < LOOKS) {
+		loop_timer_set(t, loop_now_mono_ns(l->rpc->loop) + LOOK_NS);
+		return;
+	}
 	struct refusal r;
 	(void)refuse(&r, STATUS_RESOURCE_EXHAUSTED, NULL, "nothing of the log was taken for %d s; read on from offset %lld",
-		     (int)(PATIENCE_NS / NS_PER_S), (long long)l->offset);
+		     (int)(LOOKS * LOOK_NS / NS_PER_S), (long long)l->offset);
 	(void)refuse_reason(&r, REASON_READER_TOO_SLOW);
 	(void)refuse_more(&r, "offset", "%lld", (long long)l->offset);
 	grpc_call_finish(l->call, &r);

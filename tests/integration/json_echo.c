@@ -52,7 +52,8 @@ static const ProtobufCMessageDescriptor *find_type(const char *name)
 static void answer(const char *word, const void *data, size_t len)
 {
 	printf("%s %zu\n", word, len);
-	fwrite(data, 1, len, stdout);
+	if (len)
+		fwrite(data, 1, len, stdout);
 	fflush(stdout);
 }
 

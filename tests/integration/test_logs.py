@@ -13,7 +13,7 @@ import stubs
 from aftermath import check
 from cluster import PATIENCE, wait_for
 from fake_worker import Kind, Verdict, hold
-from monitor import metrics
+from monitor import handled, metrics
 from proxy import Proxy
 from refusals import refused
 
@@ -166,12 +166,14 @@ def test_a_slow_follower_misses_what_it_does_not_take(either, make_worker):
 def test_a_reader_that_takes_nothing_is_ended(either, make_worker):
     worker = make_worker(either, policy=hold)
     ref = worker.wait_dispatch(either.submit().id)
+    block = os.urandom(65536)  # what gzip can't make small: it would all fit into the queues
     for i in range(100):
-        worker.log(ref, i * 65536, b"x" * 65536)
+        worker.log(ref, i * 65536, block)
         worker.wait(lambda: worker.log_stored.get(ref) == (i + 1) * 65536, "stored")
     gate = threading.Event()
     reader = Reader(either, ref[0], slow=gate, follow=False)
-    time.sleep(62)  # as long as it is allowed to take nothing
+    # After a minute in which it takes nothing.
+    wait_for(lambda: handled(either, "RESOURCE_EXHAUSTED"), "it is given up", 120)
     gate.set()
     reader.end()
     assert reader.error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

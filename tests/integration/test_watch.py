@@ -18,7 +18,7 @@ import grpc
 import monitor
 import pytest
 import stubs
-from cluster import BUILD, PATIENCE, dying_with_us, make_spec, wait_for
+from cluster import BUILD, PATIENCE, REINSD, dying_with_us, make_spec, wait_for
 from fake_worker import W, hold, success
 from refusals import info, refused
 
@@ -583,7 +583,8 @@ def test_s51_watchers_that_never_read(start, make_worker):
     assert time.monotonic() - began < PATIENCE / 3
     reader.wait(10000, Event.CREATED)
     # 256 KiB are queued for each at most.
-    assert memory(cluster) - before < 50 * 384 * 1024 + 30 * 1024 * 1024
+    if b'__asan_init' not in REINSD.read_bytes():  # which keeps what was freed for a while
+        assert memory(cluster) - before < 50 * 384 * 1024 + 30 * 1024 * 1024
     # All have been cut off: there is room for as many.
     stub = stubs.tasks_grpc.TaskServiceStub(channels[0])
     more = [wait_for(lambda: first_of(stub), "room") for _ in range(50)]
