@@ -78,7 +78,7 @@ static char *both_queues(const struct principal *a, const struct principal *b)
 		size_t n = (size_t)(strchr(at, ',') - at);
 		snprintf(name, sizeof(name), "%.*s", (int)n, at);
 		if (principal_has_queue(b, name))
-			to += sprintf(to, "%s,", name);
+			to = stpcpy(stpcpy(to, name), ",");
 		at += n + 1;
 	}
 	return ret;

@@ -104,14 +104,14 @@ def test_unknown_symbols_are_answers_and_the_stream_goes_on(ask, symbol):
 
 def test_files(ask, shared):
     """Each by its name, each import too, and it is what protoc made of it."""
-    todo, seen = [f'{folder}/{name}.proto' for folder, names in stubs.MODULES.items() for name in names], {}
-    while todo:
-        name = todo.pop()
+    wanted, seen = [f'{folder}/{name}.proto' for folder, names in stubs.MODULES.items() for name in names], {}
+    while wanted:
+        name = wanted.pop()
         if name in seen:
             continue
         seen[name] = files(ask(Request(file_by_filename=name)))[0]
         assert seen[name].name == name
-        todo += seen[name].dependency
+        wanted += seen[name].dependency
     assert 'google/protobuf/timestamp.proto' in seen
     made = descriptor_pb2.FileDescriptorSet.FromString((BUILD / 'proto' / 'reins.binpb').read_bytes())
     for file in made.file:

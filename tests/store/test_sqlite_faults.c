@@ -608,7 +608,7 @@ static void guilty_changes_nothing(void **state)
 
 static int on_number(void *arg, int n, char **values, char **names)
 {
-	*(int *)arg = atoi(values[0]);
+	*(int *)arg = (int)strtol(values[0], NULL, 10);
 	return 0;
 }
 

@@ -19,6 +19,11 @@ extern const bool memory_is_counted;
 /* What this thread does is left alone: the test's own, and what ends the process by design (common/base/base.h). */
 extern _Thread_local int memory_exempt;
 
+struct buf;
+struct stream;
+/* Adds what has come of a test's own end of a stream. True: that was the last. */
+bool memory_apart_read(struct stream *s, struct buf *to);
+
 /* Neither counted nor failing: for libraries' own. */
 void *memory_apart(size_t size);
 void *memory_apart_resized(void *p, size_t size);

@@ -178,7 +178,7 @@ static int grpc_status(nghttp2_hd_inflater *hd, const struct raw_seen *f)
 		in += n;
 		len -= (size_t)n;
 		if ((flags & NGHTTP2_HD_INFLATE_EMIT) && nv.namelen == 11 && memcmp(nv.name, "grpc-status", 11) == 0)
-			code = atoi((const char *)nv.value);
+			code = (int)strtol((const char *)nv.value, NULL, 10);
 	}
 	nghttp2_hd_inflate_end_headers(hd);
 	return code;
@@ -219,7 +219,7 @@ static enum said look_json(const struct method *m)
 	const char *at = memmem(buf_head(&T.got), buf_len(&T.got), "\r\n\r\n", 4), *end = (const char *)buf_head(&T.got) + buf_len(&T.got);
 	assert_int_equal(buf_add(&T.text, at + 4, (size_t)(end - at) - 4), 0);
 	const char *length = memmem(buf_head(&T.got), (size_t)(at - (const char *)buf_head(&T.got)), "content-length: ", 16);
-	if (length && (size_t)atol(length + 16) != buf_len(&T.text))
+	if (length && strtoul(length + 16, NULL, 10) != buf_len(&T.text))
 		return CUT;
 	if (has("\"code\":\"resource_exhausted\"")) /* the details may be what there was no memory for */
 		return has("google.rpc.ErrorInfo") && !has(OUT_OF_MEMORY) && !has(REPLY_TOO_LARGE) ? WRONG : EXHAUSTED;
@@ -247,16 +247,7 @@ static enum said look(const struct method *m, bool json)
 
 static void on_ready(void *arg, int events)
 {
-	static uint8_t bytes[16384];
-	ssize_t n;
-	memory_exempt++;
-	while ((n = stream_read(T.s, bytes, sizeof(bytes))) > 0)
-		assert_int_equal(buf_add(&T.got, bytes, (size_t)n), 0);
-	if (n != -EAGAIN) {
-		T.ended = true;
-		stream_want(T.s, 0);
-	}
-	memory_exempt--;
+	T.ended = memory_apart_read(T.s, &T.got);
 }
 
 static int64_t n_connections(void)

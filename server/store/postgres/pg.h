@@ -75,7 +75,7 @@ struct pg_batch {
 	bool no_memory;   /* for the answer */
 	bool on_way;      /* counted in the queue's in_flight */
 	uint8_t retries;
-	uint8_t todo[PG_STMTS_MAX], n_todo, current; /* statements on the way */
+	uint8_t chosen[PG_STMTS_MAX], n_chosen, current; /* statements on the way */
 	struct pg_conn *conn;
 	char sqlstate[6]; /* "" while nothing failed */
 	char text[160];

@@ -44,7 +44,7 @@ void pg_batch_free(struct pg_batch *b)
 
 int pg_batch_send(struct pg_batch *b, PGconn *pq, struct pg_params *ps)
 {
-	b->n_todo = b->current = 0;
+	b->n_chosen = b->current = 0;
 	b->sqlstate[0] = b->text[0] = '\0';
 	for (int i = 0; i < b->kind->n_stmts; i++) {
 		const struct pg_stmt *st = &b->kind->stmts[i];
@@ -54,10 +54,10 @@ int pg_batch_send(struct pg_batch *b, PGconn *pq, struct pg_params *ps)
 		char name[32];
 		snprintf(name, sizeof(name), "%s%d", b->kind->name, i);
 		if (pg_params_end(ps) < 0)
-			return b->n_todo ? -ENOTCONN : -ENOMEM;
+			return b->n_chosen ? -ENOTCONN : -ENOMEM;
 		if (PQsendQueryPrepared(pq, name, ps->n, ps->values, ps->lengths, ps->formats, 1) != 1)
 			return -ENOTCONN;
-		b->todo[b->n_todo++] = (uint8_t)i;
+		b->chosen[b->n_chosen++] = (uint8_t)i;
 	}
 	return PQpipelineSync(pq) == 1 ? 0 : -ENOTCONN;
 }
@@ -74,9 +74,9 @@ void pg_batch_on_result(struct pg_batch *b, const PGresult *r)
 		snprintf(b->text, sizeof(b->text), "%s: %s", b->sqlstate, text ? text : "no message");
 		return;
 	}
-	if (b->current >= b->n_todo)
+	if (b->current >= b->n_chosen)
 		abort(); /* an answer that belongs to nobody must not reach somebody */
-	int rc = b->kind->stmts[b->todo[b->current]].read(b, r);
+	int rc = b->kind->stmts[b->chosen[b->current]].read(b, r);
 	if (pg_rows_short())
 		rc = -ENOMEM;
 	if (rc == -ENOMEM) {
@@ -213,7 +213,7 @@ void pg_batch_on_sync(struct pg_batch *b)
 {
 	arrived(b);
 	if (!b->sqlstate[0]) {
-		if (b->current != b->n_todo)
+		if (b->current != b->n_chosen)
 			abort();
 		on_done(b);
 		return;
